@@ -1,0 +1,1 @@
+"""A loopback OpenRouter whose true token ids are known."""

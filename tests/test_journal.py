@@ -1,0 +1,187 @@
+"""Tests of the journal."""
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kimi_helpers.journal import Exchange, Journal, JournalError, exchange_key, read_journal
+from kimi_helpers.openrouter import Transfer
+
+SETTINGS = {"dataset": "d", "model": "m", "temperature": 1.0, "seed": None}
+
+
+def exchange(key: str = "k", failure: str | None = None, body: bytes = b"{}") -> Exchange:
+    transfer = Transfer(
+        request=b'{"model":"m"}',
+        status=200,
+        headers={"content-type": "application/json"},
+        body=body,
+        chunks=((2, 1500),),
+        started="2026-11-29T12:00:00+00:00",
+        seconds=0.25,
+        transport_error=None,
+    )
+    return Exchange(key, "d", "p", "chutes", "m", 0, failure, transfer)
+
+
+transfers = st.builds(
+    Transfer,
+    request=st.binary(),
+    status=st.none() | st.integers(100, 599),
+    headers=st.dictionaries(st.text(), st.text()),
+    body=st.binary(),
+    chunks=st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40))).map(tuple),
+    started=st.just("2026-11-29T12:00:00+00:00"),
+    seconds=st.floats(0, 1e6),
+    transport_error=st.none() | st.text(st.characters(codec="utf-8")),
+)
+
+
+@given(st.lists(transfers, max_size=3))
+def test_exchanges_come_back_as_they_went_in(tmp_path_factory: pytest.TempPathFactory, written: list[Transfer]) -> None:
+    path = tmp_path_factory.mktemp("journal") / "a.sqlite"
+    exchanges = [Exchange(f"k{n}", "d", "p", "c", "m", n, None, transfer) for n, transfer in enumerate(written)]
+    with Journal.open(path, SETTINGS) as journal:
+        assert all(journal.add(each) for each in exchanges)
+        assert list(journal.exchanges()) == exchanges
+    assert list(read_journal(path)) == exchanges
+
+
+def test_a_finished_key_is_written_once(tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "a.sqlite", SETTINGS) as journal:
+        assert journal.add(exchange(body=b"first"))
+        assert not journal.add(exchange(body=b"second"))
+        assert [each.transfer.body for each in journal.exchanges()] == [b"first"]
+
+
+def test_failed_attempts_are_kept_and_block_nothing(tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "a.sqlite", SETTINGS) as journal:
+        assert journal.add(exchange(failure="http_error"))
+        assert journal.add(exchange(failure="stream_cut"))
+        assert journal.finished_keys() == set()
+        assert journal.add(exchange())
+        assert journal.finished_keys() == {"k"}
+        assert [each.failure for each in journal.exchanges()] == ["http_error", "stream_cut", None]
+
+
+def test_two_writers_cannot_finish_a_key_twice(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with Journal.open(path, SETTINGS) as first, Journal.open(path, SETTINGS) as second:
+        written = [first.add(exchange()), second.add(exchange()), second.add(exchange("l")), first.add(exchange("l"))]
+    assert written == [True, False, True, False]
+    assert [each.key for each in read_journal(path)] == ["k", "l"]
+
+
+def test_many_may_begin_a_journal_together(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    barrier = threading.Barrier(6)
+    written = []
+
+    def begin(number: int) -> None:
+        barrier.wait()
+        with Journal.open(path, SETTINGS) as journal:
+            written.append(journal.add(exchange(f"k{number}")))
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert written == [True] * 6
+    assert len(list(read_journal(path))) == 6
+
+
+def test_the_key_names_everything_that_is_asked_for() -> None:
+    asked = [
+        ("d", "p", 0, b"{}"),
+        ("e", "p", 0, b"{}"),
+        ("d", "q", 0, b"{}"),
+        ("d", "p", 1, b"{}"),
+        ("d", "p", 0, b"[]"),
+    ]
+    keys = [exchange_key(*each) for each in asked]
+    assert len(set(keys)) == 5
+    assert exchange_key(*asked[0]) == keys[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [({"temperature": 0.6}, "temperature"), ({"seed": 1}, "seed"), ({"host": "h"}, "host"), ({"model": "n"}, "model")],
+)
+def test_other_settings_are_refused(tmp_path: Path, changed: dict[str, object], field: str) -> None:
+    path = tmp_path / "a.sqlite"
+    Journal.open(path, SETTINGS).close()
+    with pytest.raises(JournalError, match=rf"was begun with {field} = .*, now it is .*: "):
+        Journal.open(path, SETTINGS | changed)
+    with Journal.open(path, SETTINGS | {"temperature": 1}) as journal:
+        assert journal.finished_keys() == set()
+
+
+def test_a_missing_setting_is_refused(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "a.sqlite", SETTINGS).close()
+    with pytest.raises(JournalError, match="begun with dataset = 'd', now it is None"):
+        Journal.open(tmp_path / "a.sqlite", {"model": "m", "temperature": 1.0, "seed": None})
+
+
+def other_database(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE exchanges (key)")
+    connection.commit()
+    connection.close()
+
+
+def test_files_that_are_no_journal_are_refused_and_left_alone(tmp_path: Path) -> None:
+    text, database = tmp_path / "prompts.jsonl", tmp_path / "other.sqlite"
+    text.write_text('{"messages": []}\n' * 100)
+    other_database(database)
+    for path in (text, database):
+        before = path.read_bytes()
+        with pytest.raises(JournalError, match="is no journal of replies"):
+            Journal.open(path, SETTINGS)
+        with pytest.raises(JournalError, match="is no journal of replies"):
+            list(read_journal(path))
+        assert path.read_bytes() == before
+
+
+def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent" / "a.sqlite", tmp_path):
+        with pytest.raises(JournalError, match=f"{path} cannot be opened"):
+            Journal.open(path, SETTINGS)
+    with pytest.raises(JournalError, match="does not exist"):
+        list(read_journal(tmp_path / "a.sqlite"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_is_read_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "run #1 100%?.sqlite"
+    with Journal.open(path, SETTINGS) as journal:
+        journal.add(exchange("k0"))
+        journal.add(exchange("k1"))
+        reading = read_journal(path)
+        keys = [next(reading).key]
+        journal.add(exchange("k2"))
+        keys += [each.key for each in reading]
+        assert keys == ["k0", "k1"]
+        assert [each.key for each in read_journal(path)] == ["k0", "k1", "k2"]
+
+
+def test_an_added_exchange_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    program = (
+        "import os, signal, sys\n"
+        "from tests.test_journal import SETTINGS, Journal, exchange\n"
+        "journal = Journal.open(sys.argv[1], SETTINGS)\n"
+        "journal.add(exchange())\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=Path(__file__).parents[1], check=False)
+    assert killed.returncode == -9
+    assert list(read_journal(path)) == [exchange()]
+    with Journal.open(path, SETTINGS) as journal:
+        assert journal.finished_keys() == {"k"}

@@ -1,0 +1,102 @@
+"""Rank files: parsing, rebuilding from the package, the hub, and writing whole files."""
+
+import hashlib
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from kimi_helpers import rank_files
+from kimi_helpers.rank_files import (
+    VocabularyError,
+    download_vocabulary,
+    packaged_rank_file,
+    parse_ranks,
+    write_whole,
+)
+from tests.conftest import tiny_rank_file
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of this test alone."""
+    monkeypatch.setattr(rank_files, "cache_folder", lambda: tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def test_parse_ranks_reads_token_and_rank() -> None:
+    assert parse_ranks(b64encode(b"\xe4\xb8") + b" 0\n" + b64encode(b" the") + b" 1\n", "f") == {
+        b"\xe4\xb8": 0,
+        b" the": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (b"IQ== 0\nnot-base64! 1\n", "line 2"),
+        (b"IQ== zero\n", "line 1"),
+        (b"IQ==\n", "line 1"),
+        (b"IQ== 0\nIg== 2\n", "ranks are not 0 to 1"),
+        (b"IQ== 0\nIQ== 1\n", "ranks are not 0 to 1"),
+        (b"", "no ranks"),
+    ],
+)
+def test_parse_ranks_refuses_with_the_place(data: bytes, fault: str) -> None:
+    with pytest.raises(VocabularyError, match=fault):
+        parse_ranks(data, "tiktoken.model")
+
+
+def test_packaged_rank_file_is_the_real_one(own_cache: Path) -> None:
+    data = packaged_rank_file()
+    assert len(data) == 2_795_286
+    assert hashlib.sha256(data).hexdigest() == "b6c497a7469b33ced9c38afb1ad6e47f03f5e5dc05f15930799210ec050c5103"
+    cached = list(own_cache.rglob("tiktoken.model"))
+    assert [path.read_bytes() for path in cached] == [data]
+
+
+def test_a_damaged_cache_is_made_again(own_cache: Path) -> None:
+    data = packaged_rank_file()
+    cached = next(own_cache.rglob("tiktoken.model"))
+    cached.write_bytes(data[:-100])
+    assert packaged_rank_file() == data
+    assert cached.read_bytes() == data
+
+
+def test_packaged_rank_file_equals_the_published_one(shared_dir: Path) -> None:
+    assert packaged_rank_file() == (shared_dir / "kimi-tokenizer" / "tiktoken.model").read_bytes()
+
+
+def test_write_whole_leaves_nothing_behind_on_failure(tmp_path: Path) -> None:
+    target = tmp_path / "folder" / "file"
+    target.mkdir(parents=True)
+    with pytest.raises(OSError, match="directory"):
+        write_whole(target, b"data")
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_download_writes_both_files_of_the_commit(own_cache: Path) -> None:
+    asked = []
+
+    def fetch(hub_id: str, name: str, revision: str) -> bytes:
+        asked.append((hub_id, name, revision))
+        return packaged_rank_file() if name == "tiktoken.model" else b"{}"
+
+    folder = download_vocabulary("moonshotai/Kimi-K2.5", COMMIT, fetch)
+    assert folder == own_cache / "hub" / "moonshotai--Kimi-K2.5" / COMMIT
+    assert {path.name for path in folder.iterdir()} == {"tiktoken.model", "tokenizer_config.json"}
+    assert {revision for _, _, revision in asked} == {COMMIT}
+
+
+def test_download_refuses_other_ranks_and_writes_nothing(own_cache: Path) -> None:
+    with pytest.raises(VocabularyError, match="not Kimi's"):
+        download_vocabulary("some/model", COMMIT, lambda *_: tiny_rank_file())
+    assert not own_cache.exists()
+
+
+@pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:12], COMMIT.upper()])
+def test_download_wants_a_full_commit(revision: str) -> None:
+    with pytest.raises(VocabularyError, match="40 hex digits"):
+        download_vocabulary("moonshotai/Kimi-K2.5", revision, lambda *_: b"")
