@@ -96,6 +96,8 @@ class ModelFormat:
         """
         if preserve_thinking and not self.preserves_thinking:
             raise PromptError(f"{self.name} cannot preserve the thinking of past turns; leave preserve_thinking off.")
+        if odd := [place for place, message in enumerate(messages) if not isinstance(message, Mapping)]:
+            raise PromptError(f"message {odd[0]} is not an object; write it as the chat API does.")
         segments = self._declare(tools) if tools else []
         if self.default_system and (not messages or messages[0].get("role") != "system"):
             segments += [
@@ -109,10 +111,10 @@ class ModelFormat:
         for place, message in enumerate(messages):
             try:
                 segments += self._message(message, thinking and place >= keep_from)
-            except (KeyError, TypeError, AttributeError) as error:
-                raise PromptError(
-                    f"message {place}: {type(error).__name__}: {error}; see the chat-completions API."
-                ) from error
+            except KeyError as error:
+                raise PromptError(f"message {place} lacks {error.args[0]!r}; write it as the chat API does.") from None
+            except (TypeError, ValueError, AttributeError) as error:
+                raise PromptError(f"message {place}: {error}; write it as the chat API does.") from None
         if add_generation_prompt:
             segments += [Special(HEADERS["assistant"]), "assistant", Special(MIDDLE)]
             if self.opening_think == "prompt":
@@ -183,26 +185,17 @@ class ModelFormat:
         return [Special(SYSTEM_HEADER), "tool_declare", Special(MIDDLE), text, Special(END_TURN)]
 
     def _message(self, message: Message, keep_reasoning: bool) -> list[Segment]:
-        role = message["role"]
-        segments: list[Segment] = [
-            Special(HEADERS.get(role, SYSTEM_HEADER)),
-            message.get("name") or role,
-            Special(MIDDLE),
-        ]
-        if role == "assistant":
-            if self.thinks:
-                reasoning = (message.get("reasoning_content") or "") if keep_reasoning else ""
-                segments += [Special(BEGIN_THINK), reasoning, Special(END_THINK)]
-            segments += _content(message.get("content"))
-            if calls := message.get("tool_calls"):
-                segments += tool_section((call["id"], [_arguments(call["function"]["arguments"])]) for call in calls)
-        elif role == "tool":
-            segments += [
-                f"## Return of {message.get('tool_call_id') or ''}\n",
-                *_content(message.get("content")),
-            ]
-        else:
-            segments += _content(message.get("content"))
+        role = _text(message, "role")
+        header = Special(HEADERS.get(role, SYSTEM_HEADER))
+        segments: list[Segment] = [header, _text(message, "name") if message.get("name") else role, Special(MIDDLE)]
+        if role == "assistant" and self.thinks:
+            kept = keep_reasoning and message.get("reasoning_content")
+            segments += [Special(BEGIN_THINK), _text(message, "reasoning_content") if kept else "", Special(END_THINK)]
+        if role == "tool":
+            segments.append(f"## Return of {_text(message, 'tool_call_id') if message.get('tool_call_id') else ''}\n")
+        segments += _content(message.get("content"))
+        if role == "assistant" and (calls := message.get("tool_calls")):
+            segments += tool_section((_text(call, "id"), [_arguments(call["function"])]) for call in calls)
         return [*segments, Special(END_TURN)]
 
 
@@ -232,14 +225,22 @@ def _content(content: Any) -> list[Segment]:
             ]
             segments += [Special("<|media_end|>"), "\n"]
         elif part["type"] == "text":
-            segments.append(part["text"])
+            segments.append(_text(part, "text"))
         else:
             raise TypeError(f"a part of type {part['type']!r} cannot be rendered (text and image can)")
     return segments
 
 
-def _arguments(arguments: Any) -> str:
+def _arguments(function: Mapping[str, Any]) -> str:
+    arguments = function["arguments"]
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {type(value).__name__}, not text")
+    return value
 
 
 def tool_section(calls: Iterable[tuple[str, list[Segment]]]) -> list[Segment]:

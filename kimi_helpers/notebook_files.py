@@ -22,7 +22,6 @@ def load_notebook(path: Path) -> NotebookNode:
     """
     try:
         notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-        nbformat.validate(notebook)
     except OSError as error:
         raise NotebookError(f"{path}: cannot be read ({error.strerror}); give the path of a notebook") from error
     except (ValueError, AttributeError, nbformat.ValidationError) as error:

@@ -92,7 +92,7 @@ def _declaration(statement: ast.stmt, comments: Mapping[int, str], where: str) -
     name, annotation = statement.target.id, ast.unparse(statement.annotation)
     try:
         default = ast.literal_eval(statement.value)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ParameterError(
             f"{where}: the default of {name} must be a literal; a derived value would not follow what is given, so "
             "compute it in a later cell"

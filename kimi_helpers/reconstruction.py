@@ -23,12 +23,14 @@ from kimi_helpers.formats import (
     as_text,
     encode_segments,
 )
+from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.vocabulary import Vocabulary
 
 MOST_SPELLED = 6
 
-_LIMIT_ON_NOTHING = "the limit fell on a token without text: the end of the turn, or half a character"
+
+EndToken = Literal["counted", "not counted", "absent"]
 
 
 class Grade(StrEnum):
@@ -49,21 +51,6 @@ class Grade(StrEnum):
 
 
 @dataclass(frozen=True)
-class ProviderProfile:
-    """What is known of a host: that it returns text unchanged, and how it counts.
-
-    Attributes:
-        provider: the host's name, as its replies state it.
-        end_token_counted: whether `completion_tokens` includes the end-of-turn token.
-        evidence: what the profile rests on, for people.
-    """
-
-    provider: str
-    end_token_counted: bool
-    evidence: str
-
-
-@dataclass(frozen=True)
 class Candidate:
     """One reading of a reply.
 
@@ -72,14 +59,12 @@ class Candidate:
         text: the same, special tokens spelled.
         billed: the `completion_tokens` that the host would state for it.
         end_token: whether the end-of-turn token was counted; `absent` where the reply was cut before it.
-        doubt: why this reading can never be proven by a count; empty where nothing speaks against it.
     """
 
     token_ids: tuple[int, ...]
     text: str
     billed: int
-    end_token: Literal["counted", "not counted", "absent"]
-    doubt: str
+    end_token: EndToken
 
 
 @dataclass(frozen=True)
@@ -92,7 +77,7 @@ class Reconstruction:
         grade: how well the ids are proven.
         reason: one sentence on why.
         candidates: the readings that fit the billed count (all readings where nothing fits or no count came).
-        reconstructed_tokens: the billed count that the nearest reading predicts, to stand beside the real one.
+        reconstructed_tokens: the count that the first of `candidates` predicts, to stand beside the billed one.
     """
 
     token_ids: tuple[int, ...]
@@ -156,18 +141,33 @@ def _layouts(
     for reasoning, content, *arguments in _readings(texts, vocabulary):
         calls = [(call.id, text) for call, text in zip(reply.tool_calls, arguments, strict=True)]
         for thinks in _thinking_options(reply, format, thinking):
-            if Special(END_THINK) in content and not reply.reasoning and thinks:
-                # no reasoning parser: the think section stands in the content, its closing token with it
-                if format.opening_think == "model" and content[:2] == ["", Special(BEGIN_THINK)]:
-                    content = content[2:]  # noqa: PLW2901  (the law writes it)
-                closings = [False]
-            elif thinks and not reply.content:
-                # a tool section can start inside the reasoning, and a length cut can fall there
-                closings = [True, False] if calls or reply.finish_reason == "length" else [True]
+            if thinks and not reply.reasoning and Special(END_THINK) in content:
+                layouts = [_left_in_content(content, calls, format)]
             else:
-                closings = [True]
-            for closes in closings:
-                yield format.completion_segments(reasoning, content, calls, thinks, closes, ends=False)
+                layouts = [
+                    format.completion_segments(reasoning, content, calls, thinks, closes, ends=False)
+                    for closes in (_closing_options(reply) if thinks else (True,))
+                ]
+            for layout in layouts:
+                # a length cut can fall before the tokens that close the last call and the section
+                for missing in (2, 1, 0) if calls and reply.finish_reason == "length" else (0,):
+                    yield layout[: len(layout) - missing]
+
+
+def _left_in_content(
+    content: list[Segment], calls: Sequence[tuple[str, list[Segment]]], format: ModelFormat
+) -> list[Segment]:
+    """The layout where no reasoning parser ran: the think section stands in the content with its own tokens."""
+    if format.opening_think == "model" and content[:2] == ["", Special(BEGIN_THINK)]:
+        content = content[2:]  # the law writes this token itself
+    return format.completion_segments([], content, calls, closes_thinking=False, ends=False)
+
+
+def _closing_options(reply: Reply) -> tuple[bool, ...]:
+    """Whether `</think>` was sampled: open where a tool section or a length cut can have come before it."""
+    cut = reply.finish_reason == "length" and not (reply.tool_calls or (reply.reasoning and reply.content))
+    called = reply.tool_calls and not reply.content
+    return (True, False) if cut or called else (True,)
 
 
 def _thinking_options(reply: Reply, format: ModelFormat, asked: bool | None) -> list[bool]:
@@ -195,21 +195,26 @@ def read_candidates(
         profile: fixes the counting rule; without one both are read.
         thinking: whether the request left thinking on; None where that is not known.
     """
-    rules = (True, False) if profile is None else (profile.end_token_counted,)
-    cut = reply.finish_reason == "length"
-    lost = _lost_bytes(reply)
-    known = (reply, vocabulary, format, thinking)
+    end = vocabulary.special_id(END_TURN)
     candidates: dict[tuple[tuple[int, ...], int], Candidate] = {}
-    for counted in rules:
-        # of a cut reply the end token can only be the last token that was counted
-        for ends, body in product((False, True) if cut and counted else (not cut,), _layouts(*known)):
-            segments = [*body, Special(END_TURN)] if ends else body
-            ids = tuple(encode_segments(vocabulary, segments))
-            billed = len(ids) - (ends and not counted)
-            end_token = ("counted" if counted else "not counted") if ends else "absent"
-            doubt = lost or (_LIMIT_ON_NOTHING if ends and cut else "")
-            candidates.setdefault((ids, billed), Candidate(ids, as_text(segments), billed, end_token, doubt))
+    for body in _layouts(reply, vocabulary, format, thinking):
+        body_ids, text = encode_segments(vocabulary, body), as_text(body)
+        for end_token in _end_options(reply, profile):
+            ids = tuple(body_ids) if end_token == "absent" else (*body_ids, end)
+            spelled = text if end_token == "absent" else text + END_TURN
+            billed = len(ids) - (end_token == "not counted")
+            candidates.setdefault((ids, billed), Candidate(ids, spelled, billed, end_token))
     return list(candidates.values())
+
+
+def _end_options(reply: Reply, profile: ProviderProfile | None) -> list[EndToken]:
+    rules: list[EndToken] = ["counted", "not counted"]
+    if profile:
+        rules.remove("not counted" if profile.end_token_counted else "counted")
+    if reply.finish_reason != "length":
+        return rules
+    # of a cut reply the end token can only be the last token that was counted
+    return ["absent", *(rule for rule in rules if rule == "counted")]
 
 
 def _lost_bytes(reply: Reply) -> str:
@@ -251,62 +256,55 @@ def _why_no_reading(reply: Reply, format: ModelFormat) -> str:
 
 
 def _graded(ids: Sequence[int], grade: Grade, reason: str, candidates: Sequence[Candidate]) -> Reconstruction:
-    predicted = candidates[0].billed if grade.is_exact or candidates else None
-    return Reconstruction(tuple(ids), (1,) * len(ids), grade, reason, tuple(candidates), predicted)
+    return Reconstruction(tuple(ids), (1,) * len(ids), grade, reason, tuple(candidates), candidates[0].billed)
 
 
-def _spelling_of(ids: Sequence[int], candidates: Sequence[Candidate], vocabulary: Vocabulary) -> list[int] | None:
-    """`ids`, completed by the end-of-turn token, where they spell one of the readings; else None."""
-    end = vocabulary.special_id(END_TURN)
-    text = vocabulary.decode_bytes(ids)
+def _completed(ids: Sequence[int], candidates: Sequence[Candidate], vocabulary: Vocabulary) -> list[int] | None:
+    """`ids`, ended by the end-of-turn token where they lack it, if they spell one of the readings; else None."""
+    text = vocabulary.decode(ids)
     for candidate in candidates:
-        spelled = candidate.text.encode("utf-8", errors="replace")
-        ended = candidate.token_ids[-1:] == (end,)
-        if text == spelled:
+        if text == candidate.text:
             return list(ids)
-        if ended and text == spelled.removesuffix(END_TURN.encode()):
-            return [*ids, end]
+        if candidate.end_token != "absent" and text + END_TURN == candidate.text:
+            return [*ids, candidate.token_ids[-1]]
     return None
 
 
 def _from_engine(ids: Sequence[int], candidates: Sequence[Candidate], vocabulary: Vocabulary) -> Reconstruction:
     try:
-        complete = _spelling_of(ids, candidates, vocabulary)
+        complete = _completed(ids, candidates, vocabulary)
     except ValueError as error:
         return _graded((), Grade.unresolved, f"the engine's ids are not of this vocabulary: {error}", candidates)
     if complete is None:
         return _graded((), Grade.unresolved, "the engine's ids spell another text than the reply", candidates)
-    filled = "" if len(complete) == len(ids) else "; it leaves out the end token, which the law adds"
-    return _graded(
-        complete,
-        Grade.engine_ids,
-        f"the engine returned the ids, and they spell the reply{filled}",
-        candidates,
-    )
+    reason = "the engine returned the ids, and they spell the reply" + _filled(ids, complete)
+    return _graded(complete, Grade.engine_ids, reason, candidates)
+
+
+def _filled(ids: Sequence[int], complete: Sequence[int]) -> str:
+    return "" if len(complete) == len(ids) else "; they lack the end token, which the law adds"
 
 
 def _from_logprobs(reply: Reply, candidates: Sequence[Candidate], vocabulary: Vocabulary) -> Reconstruction | None:
-    """Ids from the bytes of each token, where they are all there and cover the whole reply."""
-    if not reply.logprobs:
+    """Ids from the bytes of each token, where all are there and together cover the whole reply.
+
+    Some engines write U+FFFD where a token ends inside a character, so bytes prove nothing where the text holds it.
+    """
+    if not reply.logprobs or _lost_bytes(reply):
         return None
     ids = [None if entry.data is None else vocabulary.id_of_bytes(entry.data) for entry in reply.logprobs]
     known = [id for id in ids if id is not None]
-    if len(known) < len(ids) or (complete := _spelling_of(known, candidates, vocabulary)) is None:
+    if len(known) < len(ids) or (complete := _completed(known, candidates, vocabulary)) is None:
         return None
-    filled = "" if len(complete) == len(ids) else "; the list leaves out the end token, which the law adds"
-    return _graded(complete, Grade.logprob_bytes, f"the host returned the bytes of every token{filled}", candidates)
+    reason = "the host returned the bytes of every token, and they spell the reply" + _filled(known, complete)
+    return _graded(complete, Grade.logprob_bytes, reason, candidates)
 
 
 def _from_count(reply: Reply, candidates: Sequence[Candidate], profile: ProviderProfile | None) -> Reconstruction:
     billed = reply.usage.completion_tokens if reply.usage else None
     first = candidates[0].token_ids
     if billed is None:
-        return _graded(
-            first,
-            Grade.unverified,
-            "the host stated no completion_tokens to check the text against",
-            candidates,
-        )
+        return _graded(first, Grade.unverified, "the host stated no count to check the text against", candidates)
     fitting = [candidate for candidate in candidates if candidate.billed == billed]
     if not fitting:
         near = sorted({candidate.billed for candidate in candidates}, key=lambda count: abs(count - billed))
@@ -314,16 +312,20 @@ def _from_count(reply: Reply, candidates: Sequence[Candidate], profile: Provider
         return _graded((), Grade.unresolved, reason, candidates)
     best = fitting[0]
     fit = f"the text as returned makes the {billed} billed tokens (end token {best.end_token})"
-    against = _why_not_exact(fitting, profile)
+    shorter = reply.finish_reason == "length" and any(candidate.billed < billed for candidate in candidates)
+    against = _why_not_exact(fitting, profile, _lost_bytes(reply), shorter)
     if against:
         return _graded(best.token_ids, Grade.exact_ambiguous, f"{fit}, but {against}", fitting)
     return _graded(best.token_ids, Grade.exact_unique, f"{fit}, as the host's profile says", fitting)
 
 
-def _why_not_exact(fitting: Sequence[Candidate], profile: ProviderProfile | None) -> str:
+def _why_not_exact(
+    fitting: Sequence[Candidate], profile: ProviderProfile | None, lost_bytes: str, shorter: bool
+) -> str:
     """What speaks against calling a fitting reading exact; empty where nothing does."""
     if (sequences := len({candidate.token_ids for candidate in fitting})) > 1:
         return f"so do {sequences - 1} other readings of it"
-    if doubt := next((candidate.doubt for candidate in fitting if candidate.doubt), ""):
-        return doubt
-    return "" if profile else "no profile says that the host leaves text unchanged"
+    if shorter:
+        # hosts drop half a character, and a call that is not complete
+        return "the reply was cut, and a shorter reading leaves room for tokens whose text was dropped"
+    return lost_bytes or ("" if profile else "no profile says that the host leaves text unchanged")

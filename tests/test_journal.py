@@ -171,6 +171,16 @@ def test_a_journal_is_read_while_it_is_written(tmp_path: Path) -> None:
         assert [each.key for each in read_journal(path)] == ["k0", "k1", "k2"]
 
 
+def test_a_closed_journal_is_one_file_that_reading_leaves_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with Journal.open(path, SETTINGS) as journal:
+        journal.add(exchange())
+    before = path.read_bytes()
+    assert len(list(read_journal(path))) == 1
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == before
+
+
 def test_an_added_exchange_survives_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     program = (

@@ -74,6 +74,7 @@ def test_two_tagged_cells_are_refused(tmp_path: Path) -> None:
         ("import os", "write `name: type = literal"),
         ("a: int = 1\nout: str = f'x/{a}'", "line 2 .* must be a literal"),
         ("a: int = 1\na: int = 2", "declares a twice"),
+        ("a: list[str] = {[]: 1}", "must be a literal"),
         ("%matplotlib inline", "line 1 .* is not Python"),
         ("a: dict = {}", "dict is no type of a parameter"),
         ("a: int = 'x'", "not 'x'"),

@@ -57,7 +57,9 @@ def test_the_default_id_depends_on_every_field_and_not_on_the_order_of_keys(tmp_
 def test_lines_end_at_newlines_alone(tmp_path: Path) -> None:
     text = "a\u2028b\u2029c\x85d"
     line = json.dumps({"messages": [{"role": "user", "content": text}]}, ensure_ascii=False)
-    prompts = read_prompts(write(tmp_path, b"\xef\xbb\xbf" + line.encode() + b"\r", "", row(), "", ""))
+    prompts = read_prompts(
+        write(tmp_path, b"\xef\xbb\xbf" + line.encode() + b"\r", "", row().replace(" ", "\r"), "", "")
+    )
     assert [prompt.messages[0]["content"] for prompt in prompts] == [text, "Hi"]
 
 

@@ -13,7 +13,9 @@ from kimi_helpers.run_verdicts import judge
 
 def begun(count: int) -> nbformat.NotebookNode:
     """A notebook of three code cells, of which papermill began some."""
-    notebook = nbformat.v4.new_notebook(cells=[code_cell(f"IOPub = {place}", "a") for place in range(3)])
+    notebook: nbformat.NotebookNode = nbformat.v4.new_notebook(
+        cells=[code_cell(f"IOPub = {place}", "a") for place in range(3)]
+    )
     for place, cell in enumerate(notebook.cells):
         cell.metadata["papermill"] = {"start_time": "2026-11-29" if place < count else None, "status": "completed"}
     return notebook

@@ -317,9 +317,16 @@ def test_a_secret_that_a_notebook_prints_is_not_kept(tmp_path: Path, monkeypatch
     assert "horse" not in (tmp_path / "run" / "run.json").read_text()
 
 
-def test_a_secret_that_only_the_page_shows_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "shown",
+    ["HTML(html.escape(secret))", "display({'text/html': 'x', 'text/plain': secret}, raw=True)"],
+    ids=["only in the page", "only in the notebook"],
+)
+def test_a_secret_in_one_of_the_two_files_is_kept_in_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: str
+) -> None:
     monkeypatch.setenv("SOME_TOKEN", "<correct>&horse")
-    leak = "import html, os\nfrom IPython.display import HTML\nHTML(html.escape(os.environ['SOME_TOKEN']))"
+    leak = f"import html, os\nfrom IPython.display import HTML\nsecret = os.environ['SOME_TOKEN']\n{shown}"
     run = run_notebook(write_notebook(tmp_path / "a.ipynb", leak), {}, tmp_path / "run")
     assert run.verdict is Verdict.failed
     assert "the value of SOME_TOKEN" in run.reason

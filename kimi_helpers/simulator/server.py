@@ -96,7 +96,8 @@ class Simulator:
     def _complete(self, asked: ChatRequest, model: Model) -> Completion:
         vocabulary = self.vocabulary_for(model.format.name)
         prompt = model.format.prompt_ids(vocabulary, asked.prompt_messages(), asked.tools, asked.thinking)
-        thinks = model.format.thinks and asked.thinking
+        # K2-Thinking opens its own think section and has no switch
+        thinks = model.format.opening_think == "model" or (model.format.opening_think == "prompt" and asked.thinking)
         ids = sample(write_turn(asked, thinks), model.format, vocabulary)
         kept = ids[: asked.limit]
         return Completion(tuple(prompt), tuple(kept), thinks, ended=len(kept) == len(ids))

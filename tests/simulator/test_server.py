@@ -1,9 +1,6 @@
-"""The server over real sockets."""
+"""The routes over real sockets."""
 
-import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +12,7 @@ import pytest
 from kimi_helpers.formats import FORMATS
 from kimi_helpers.simulator.hosts import HOSTS
 from kimi_helpers.simulator.listings import MODELS
-from kimi_helpers.simulator.server import running, serve
+from kimi_helpers.simulator.server import running
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -324,55 +321,6 @@ def test_chunks_have_the_fields_of_recorded_ones_in_their_order(api: httpx.Clien
     assert shape(has_content[1]) == shape(has_content[0])
     for place in (0, -2, -1):
         assert shape(chunks[place]) == shape(recorded[place])
-
-
-def test_50_requests_at_once_inside_a_running_loop() -> None:
-    async def ask() -> list[dict[str, Any]]:
-        with running() as url:
-            async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-                asked = [client.post("/chat/completions", json=body(f"q {number}")) for number in range(50)]
-                return [answer.json() for answer in await asyncio.gather(*asked)]
-
-    told = asyncio.run(ask())
-    assert len({reply["id"] for reply in told}) == 50
-    assert len({reply["choices"][0]["message"]["content"] for reply in told}) > 30
-
-
-def test_a_vocabulary_of_another_layout_serves_too(tiny: Vocabulary) -> None:
-    with running(lambda _format: tiny) as url, httpx.Client(base_url=url) as client:
-        told = post(client, tools=[WEATHER], tool_choice="required")
-        found = truth(client, told["id"])
-    assert tiny.decode(found["token_ids"]).endswith("<|tool_calls_section_end|><|im_end|>")
-    assert max(found["token_ids"]) < tiny.size
-
-
-def test_it_stops_on_leaving() -> None:
-    with running() as url:
-        assert httpx.get(f"{url}/models").status_code == 200
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/models")
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::"])
-def test_only_loopback_addresses_are_bound(host: str) -> None:
-    with pytest.raises(ValueError, match="is not a loopback address"):
-        serve(0, host)
-
-
-def test_a_taken_port_is_told() -> None:
-    with running() as url, pytest.raises(OSError, match=r"port \d+ is taken; choose another"):
-        serve(int(url.split(":")[2].partition("/")[0]))
-
-
-def test_serve_prints_where_it_listens() -> None:
-    script = "from kimi_helpers.simulator.server import serve; serve(0)"
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout
-            url = process.stdout.readline().split()[-1]
-            assert httpx.get(f"{url}/key").json()["data"]["label"] == "loopback"
-        finally:
-            process.terminate()
 
 
 def test_every_format_has_a_model() -> None:

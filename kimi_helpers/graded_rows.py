@@ -1,0 +1,128 @@
+"""Replies as graded rows: plain values for JSON lines, tables and notebooks."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kimi_helpers.formats import ModelFormat, format_of_model
+from kimi_helpers.profiles import ProviderProfile
+from kimi_helpers.rank_files import write_whole
+from kimi_helpers.reconstruction import Grade, Reconstruction, reconstruct, thinking_asked
+from kimi_helpers.replies import Failure
+from kimi_helpers.reply_sources import SourcedReply
+from kimi_helpers.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class GradedRow:
+    """One reply with its ids and grade.
+
+    Attributes:
+        source: where the reply was read.
+        provider: the host, as the reply states it.
+        model: the canonical slug, as the reply states it.
+        format: whose token law was used; None for a model that is none of Kimi's.
+        transport: `json` or `sse`.
+        generation_id: as the reply states it.
+        finish_reason: `stop`, `tool_calls` or `length`; None where there is no reply.
+        grade: of `Grade`.
+        token_ids: completion ids, shape [n]; empty where unresolved or failed.
+        loss_mask: shape [n], all ones: what the model sampled.
+        completion_tokens: the billed count.
+        reconstructed_tokens: the count that the text makes, to stand beside it.
+        readings: how many distinct id sequences fit.
+        end_token: whether the end-of-turn token was counted; None where nothing fits.
+        reason: one sentence on the grade.
+    """
+
+    source: str
+    provider: str | None
+    model: str | None
+    format: str | None
+    transport: str | None
+    generation_id: str | None
+    finish_reason: str | None
+    grade: Grade
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    completion_tokens: int | None
+    reconstructed_tokens: int | None
+    readings: int
+    end_token: str | None
+    reason: str
+
+
+def grade_replies(
+    replies: Iterable[SourcedReply],
+    vocabulary_of: Callable[[ModelFormat], Vocabulary],
+    profiles: Mapping[str, ProviderProfile],
+    format: ModelFormat | None = None,
+) -> Iterator[GradedRow]:
+    """Grade replies one by one.
+
+    Args:
+        replies: of `read_sources`.
+        vocabulary_of: the vocabulary to use for a format.
+        profiles: by the provider's name as replies state it; of `read_profiles`.
+        format: the layout of all replies; by default each reply's model tells.
+    """
+    for reply in replies:
+        yield _grade(reply, vocabulary_of, profiles, format)
+
+
+def _grade(
+    sourced: SourcedReply,
+    vocabulary_of: Callable[[ModelFormat], Vocabulary],
+    profiles: Mapping[str, ProviderProfile],
+    format: ModelFormat | None,
+) -> GradedRow:
+    outcome = sourced.outcome
+    layout = format or format_of_model(outcome.model or "")
+    if isinstance(outcome, Failure):
+        result = Reconstruction((), (), Grade.failed, f"{outcome.kind.value}: {outcome.message}")
+    elif layout is None:
+        reason = f"the model {outcome.model or '(unnamed)'} is none whose token law is known; name its format if it is"
+        result = Reconstruction((), (), Grade.unresolved, reason)
+    else:
+        profile = profiles.get(outcome.provider or "")
+        result = reconstruct(outcome, vocabulary_of(layout), layout, profile, thinking_asked(sourced.request))
+    return _row(sourced, layout, result)
+
+
+def _row(sourced: SourcedReply, layout: ModelFormat | None, result: Reconstruction) -> GradedRow:
+    outcome = sourced.outcome
+    fits = bool(result.token_ids)
+    return GradedRow(
+        source=sourced.source,
+        provider=outcome.provider,
+        model=outcome.model,
+        format=layout.name if layout else None,
+        transport=outcome.transport,
+        generation_id=outcome.generation_id,
+        finish_reason=None if isinstance(outcome, Failure) else outcome.finish_reason,
+        grade=result.grade,
+        token_ids=result.token_ids,
+        loss_mask=result.loss_mask,
+        completion_tokens=outcome.usage.completion_tokens if outcome.usage else None,
+        reconstructed_tokens=result.reconstructed_tokens,
+        readings=len({candidate.token_ids for candidate in result.candidates}) if fits else 0,
+        end_token=result.candidates[0].end_token if fits else None,
+        reason=result.reason,
+    )
+
+
+def count_grades(rows: Iterable[GradedRow]) -> dict[str, int]:
+    """How many rows have each grade, best grade first, none left out."""
+    counts = Counter(row.grade for row in rows)
+    return {grade.value: counts[grade] for grade in Grade}
+
+
+def write_rows(path: Path, rows: Sequence[GradedRow]) -> None:
+    """Write a JSON object a line; the file is there whole or not at all.
+
+    Lines end in `\\n` only; other line separators inside text are escaped, since many readers cut at them.
+    """
+    lines = (json.dumps(asdict(row), separators=(",", ":")) + "\n" for row in rows)
+    write_whole(path, "".join(lines).encode())
