@@ -20,10 +20,10 @@ from anyio.from_thread import start_blocking_portal
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, wait_random_exponential
 from tqdm import tqdm
 
+from kimi_helpers.attempt_verdicts import AttemptVerdict, judge
 from kimi_helpers.journal import Exchange, Journal, exchange_key
 from kimi_helpers.openrouter import BASE_URL, encode_body, open_client, request_body, send
 from kimi_helpers.prompts import Prompt
-from kimi_helpers.verdicts import Verdict, judge
 
 
 class RunStopped(RuntimeError):
@@ -141,7 +141,7 @@ class _Run:
             retry_error_callback=_last_verdict,
         )
         for key, job in jobs:
-            verdict: Verdict | None = await retrying(self._attempt, key, job)
+            verdict: AttemptVerdict | None = await retrying(self._attempt, key, job)
             if verdict is None:
                 return
             if verdict.failure is None:
@@ -151,7 +151,7 @@ class _Run:
                 self.bar.set_postfix(failed=self.failed.total(), refresh=False)
             self.bar.update()
 
-    async def _attempt(self, key: str, job: _Job) -> Verdict | None:
+    async def _attempt(self, key: str, job: _Job) -> AttemptVerdict | None:
         """Ask once and journal what came. None, and nothing is sent, where the run was stopped meanwhile."""
         if self.stopped.is_set():
             return None
@@ -174,7 +174,7 @@ class _Run:
             await asyncio.wait_for(self.stopped.wait(), seconds)
 
 
-def _last_verdict(state: RetryCallState) -> Verdict | None:
+def _last_verdict(state: RetryCallState) -> AttemptVerdict | None:
     return state.outcome.result() if state.outcome else None
 
 

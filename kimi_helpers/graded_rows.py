@@ -5,14 +5,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import shorten
 
 from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.profiles import ProviderProfile
-from kimi_helpers.rank_files import write_whole
 from kimi_helpers.reconstruction import Grade, Reconstruction, reconstruct, thinking_asked
 from kimi_helpers.replies import Failure
 from kimi_helpers.reply_sources import SourcedReply
 from kimi_helpers.vocabulary import Vocabulary
+from kimi_helpers.workspace import write_whole
 
 
 @dataclass(frozen=True)
@@ -126,3 +127,48 @@ def write_rows(path: Path, rows: Sequence[GradedRow]) -> None:
     """
     lines = (json.dumps(asdict(row), separators=(",", ":")) + "\n" for row in rows)
     write_whole(path, "".join(lines).encode())
+
+
+def table_text(rows: Sequence[GradedRow], most: int = 60) -> str:
+    """The rows as a table, then the grades by provider; of more than `most` rows the grades alone."""
+    listed = [
+        {
+            "source": Path(row.source).name,
+            "provider": printable(row.provider or "-"),
+            "format": row.format or "-",
+            "grade": row.grade.value,
+            "billed": "-" if row.completion_tokens is None else str(row.completion_tokens),
+            "reconstructed": "-" if row.reconstructed_tokens is None else str(row.reconstructed_tokens),
+            "reason": shorten(printable(row.reason), 100, placeholder=" ..."),
+        }
+        for row in rows
+    ]
+    parts = [_aligned(listed)] if len(rows) <= most else []
+    grades = [
+        {"provider": printable(provider), "replies": str(sum(counts.values()))}
+        | {grade: str(number) for grade, number in counts.items()}
+        for provider, counts in grades_by_provider(rows).items()
+    ]
+    return "\n\n".join([*parts, _aligned(grades)])
+
+
+def grades_by_provider(rows: Iterable[GradedRow]) -> dict[str, dict[str, int]]:
+    """Provider -> grade -> number of rows, in the order of the providers' first rows."""
+    groups: dict[str, list[GradedRow]] = {}
+    for row in rows:
+        groups.setdefault(row.provider or "(not named)", []).append(row)
+    return {provider: count_grades(group) for provider, group in groups.items()}
+
+
+def printable(text: str) -> str:
+    """Untrusted text for a terminal: what does not print is written as an escape."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _aligned(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows of equal keys as columns."""
+    if not rows:
+        return ""
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+    lines = [{name: name for name in widths}, *rows]
+    return "\n".join("  ".join(line[name].ljust(width) for name, width in widths.items()).rstrip() for line in lines)

@@ -7,7 +7,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from kimi_helpers.run_record import write_whole
+from kimi_helpers.workspace import write_whole
 
 
 class NotebookError(ValueError):
@@ -33,7 +33,7 @@ def load_notebook(path: Path) -> NotebookNode:
 
 def save_notebook(notebook: NotebookNode, path: Path) -> None:
     """Writes the notebook; text stays readable, since JSON's escapes are used only where it needs them."""
-    write_whole(path, nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
+    write_whole(path, (nbformat.writes(notebook) + "\n").encode())  # type: ignore[no-untyped-call]
 
 
 def code_cell(source: str, tag: str) -> NotebookNode:

@@ -8,17 +8,17 @@ import base64
 import binascii
 import hashlib
 import json
-import os
 import re
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import httpx
 import splintr
 
-from kimi_helpers.workspace import DATA, cache_folder
+from kimi_helpers.workspace import DATA, cache_folder, write_whole
 
 RANK_FILE = "tiktoken.model"
 TABLE_FILE = "tokenizer_config.json"
@@ -104,23 +104,34 @@ def packaged_rank_file() -> bytes:
     return data
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write `data` beside `path`, then rename: a reader sees all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(beside).replace(path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
+def commit_of(hub_id: str) -> str:
+    """The newest commit of a hub repository, to pin a download to.
+
+    Raises:
+        VocabularyError: the hub cannot be reached, or has no such repository.
+    """
+    from huggingface_hub import HfApi  # noqa: PLC0415  (slow import, needed only here)
+
+    with _hub_errors(hub_id):
+        return str(HfApi().model_info(hub_id).sha)
 
 
 def _fetch_from_hub(hub_id: str, name: str, revision: str) -> bytes:
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415  (slow import, needed only here)
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415
 
-    return Path(hf_hub_download(hub_id, name, revision=revision)).read_bytes()
+    with _hub_errors(hub_id):
+        return Path(hf_hub_download(hub_id, name, revision=revision)).read_bytes()
+
+
+@contextmanager
+def _hub_errors(hub_id: str) -> Iterator[None]:
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError  # noqa: PLC0415
+
+    try:
+        yield
+    except (HfHubHTTPError, HFValidationError, OSError, httpx.HTTPError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise VocabularyError(f"{hub_id} cannot be fetched from the hub: {type(error).__name__}: {reason}") from None
 
 
 def hub_folder(hub_id: str, revision: str) -> Path:

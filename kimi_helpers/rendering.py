@@ -8,7 +8,7 @@ from nbformat import NotebookNode
 from traitlets.config import Config
 
 from kimi_helpers.notebook_files import load_notebook
-from kimi_helpers.run_record import write_whole
+from kimi_helpers.workspace import write_whole
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -36,7 +36,7 @@ def render_html(executed: Path, html: Path) -> None:
         config=Config({"NbConvertBase": {"display_data_priority": STATIC_OUTPUTS}}),
     )
     page, _ = exporter.from_notebook_node(notebook)
-    write_whole(html, page)
+    write_whole(html, page.encode())
 
 
 def title_of(notebook: NotebookNode) -> str | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kimi_helpers.formats import BEGIN_SECTION, END_THINK
-from kimi_helpers.reply_bodies import Exchange, MessageBody, Transport, read_exchange
+from kimi_helpers.reply_bodies import MessageBody, ReceivedBody, Transport, read_body
 from kimi_helpers.reply_merging import (
     Reply,
     TokenLogprob,
@@ -89,7 +89,7 @@ def parse_reply(body: bytes, *, status: int | None = 200) -> Reply | Failure:
         body: as received; JSON or a stream, told by the bytes.
         status: of HTTP; None where it is unknown, as for a body found in a file.
     """
-    exchange = read_exchange(body)
+    exchange = read_body(body)
     reply = merge_bodies(exchange)
     # In this order: an error says why the rest is missing or odd (aider#3550, opencode#26170).
     fault = (
@@ -125,7 +125,7 @@ def _sentence(text: str) -> str:
     return line if len(line) <= MESSAGE_LENGTH else line[: MESSAGE_LENGTH - 1] + "…"
 
 
-def _error_fault(exchange: Exchange, finish_reason: str, status: int | None) -> Fault | None:
+def _error_fault(exchange: ReceivedBody, finish_reason: str, status: int | None) -> Fault | None:
     error = exchange.errors[0] if exchange.errors else None
     if status is not None and not 200 <= status < 300:
         unstated = f"no error in the body ({exchange.problem or 'it was read'})"
@@ -138,7 +138,7 @@ def _error_fault(exchange: Exchange, finish_reason: str, status: int | None) -> 
     return None
 
 
-def _error_kind(exchange: Exchange, in_choice: bool, status: int | None) -> FailureKind:
+def _error_kind(exchange: ReceivedBody, in_choice: bool, status: int | None) -> FailureKind:
     if exchange.transport == "sse":
         return FailureKind.STREAM_ERROR
     if in_choice:
@@ -146,7 +146,7 @@ def _error_kind(exchange: Exchange, in_choice: bool, status: int | None) -> Fail
     return FailureKind.ERROR_BODY if status is None else FailureKind.ERROR_IN_200
 
 
-def _body_fault(exchange: Exchange) -> Fault | None:
+def _body_fault(exchange: ReceivedBody) -> Fault | None:
     if exchange.foreign:
         return FailureKind.NOT_CHAT_COMPLETION, "JSON, but no chat completion: it has no choices with a message"
     if exchange.problem:
@@ -157,7 +157,7 @@ def _body_fault(exchange: Exchange) -> Fault | None:
     return None
 
 
-def _structure_fault(exchange: Exchange) -> Fault | None:
+def _structure_fault(exchange: ReceivedBody) -> Fault | None:
     choices = all_choices(exchange.bodies)
     if len({choice.index or 0 for choice in choices}) > 1 or any(
         len(body.choices or ()) > 1 for body in exchange.bodies

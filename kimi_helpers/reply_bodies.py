@@ -141,7 +141,7 @@ class StatedError:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ReceivedBody:
     """What the bytes of one reply hold.
 
     Attributes:
@@ -165,7 +165,7 @@ class _BodyError(ValueError):
     pass
 
 
-def read_exchange(body: bytes) -> Exchange:
+def read_body(body: bytes) -> ReceivedBody:
     """Read a reply; whether it is JSON or a stream is told by its bytes, after padding and comments."""
     start = len(BYTE_ORDER_MARK) if body.startswith(BYTE_ORDER_MARK) else 0
     while padding := _PADDING.match(body, start):
@@ -176,11 +176,11 @@ def read_exchange(body: bytes) -> Exchange:
         document = _load_json(body[start:].rjust(len(body)))  # blanks for padding: places stay those of the body
     except _BodyError as error:
         transport: Transport | None = "json" if body[start : start + 1] in (b"{", b"[") else None
-        return Exchange(transport, (), (), False, str(error), True)
+        return ReceivedBody(transport, (), (), False, str(error), True)
     return _typed("json", [("", document)], None, ended=True)
 
 
-def _read_stream(body: bytes) -> Exchange:
+def _read_stream(body: bytes) -> ReceivedBody:
     parser = EventParser()
     payloads = parser.feed(body)
     complete = len(payloads)
@@ -231,7 +231,7 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise _BodyError(f"{constant} is not JSON")
 
 
-def _typed(transport: Transport, documents: list[tuple[str, Any]], problem: str | None, ended: bool) -> Exchange:
+def _typed(transport: Transport, documents: list[tuple[str, Any]], problem: str | None, ended: bool) -> ReceivedBody:
     bodies = []
     for where, document in documents:
         try:
@@ -250,7 +250,7 @@ def _typed(transport: Transport, documents: list[tuple[str, Any]], problem: str 
     )
     if transport == "json":
         foreign = foreign or any(choice.message is None for body in bodies for choice in body.choices or ())
-    return Exchange(transport, tuple(bodies), errors, foreign, problem, ended)
+    return ReceivedBody(transport, tuple(bodies), errors, foreign, problem, ended)
 
 
 def _stated_error(document: Any) -> StatedError | None:

@@ -8,7 +8,7 @@ page on reasoning tokens, for the fragments of `reasoning_details`; vLLM's `retu
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 
-from kimi_helpers.reply_bodies import Body, CallBody, ChoiceBody, Exchange, MessageBody, Transport, UsageBody
+from kimi_helpers.reply_bodies import Body, CallBody, ChoiceBody, MessageBody, ReceivedBody, Transport, UsageBody
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Reply:
     chunk_texts: tuple[str, ...]
 
 
-def merge_bodies(exchange: Exchange) -> Reply:
+def merge_bodies(exchange: ReceivedBody) -> Reply:
     """What the bodies say together: of the first choice, should there be several.
 
     Where they contradict each other the first wins, so a caller looks for contradictions too. The finish reason

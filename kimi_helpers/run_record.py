@@ -18,6 +18,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from kimi_helpers.workspace import write_whole
+
 MANIFEST = "run.json"
 
 
@@ -94,13 +96,6 @@ def new_run_dir(outputs: Path) -> Path:
             return outputs / name
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes the file beside its place first, so that no reader ever sees half of it."""
-    beside = path.with_name(f".{path.name}.partial")
-    beside.write_text(text, "utf-8")
-    beside.replace(path)
-
-
 def file_sha256(path: Path) -> str:
     """The SHA-256 of the file's bytes, as hex digits."""
     with path.open("rb") as file:
@@ -129,7 +124,7 @@ def write_manifest(run_dir: Path, notebooks: Sequence[Path], runs: Sequence[Note
         "artifacts": artifacts(run_dir) if over else {},
     }
     path = run_dir / MANIFEST
-    write_whole(path, json.dumps(manifest, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
+    write_whole(path, (json.dumps(manifest, ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode())
     return path
 
 

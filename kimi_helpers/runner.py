@@ -33,9 +33,9 @@ from kimi_helpers.notebook_parameters import (
     check_parameters,
     read_parameters,
 )
+from kimi_helpers.notebook_verdicts import BANNER_TAG, judge, stamp
 from kimi_helpers.rendering import render_html
 from kimi_helpers.run_record import NotebookRun, Verdict, file_sha256, new_run_dir, write_manifest
-from kimi_helpers.run_verdicts import BANNER_TAG, judge, stamp
 
 __all__ = [
     "NotebookError",

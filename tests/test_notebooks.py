@@ -33,7 +33,7 @@ def headings(path: Path) -> list[tuple[int, str]]:
 def test_there_are_notebooks_numbered_in_their_order() -> None:
     assert NOTEBOOKS
     assert all(re.fullmatch(r"\d\d_[a-z0-9_]+", path.stem) for path in NOTEBOOKS)
-    assert [int(path.stem[:2]) for path in NOTEBOOKS] == list(range(1, len(NOTEBOOKS) + 1))
+    assert len({path.stem[:2] for path in NOTEBOOKS}) == len(NOTEBOOKS)
 
 
 @each_notebook

@@ -12,7 +12,6 @@ from kimi_helpers.rank_files import (
     download_vocabulary,
     packaged_rank_file,
     parse_ranks,
-    write_whole,
 )
 from tests.conftest import tiny_rank_file
 
@@ -67,14 +66,6 @@ def test_a_damaged_cache_is_made_again(own_cache: Path) -> None:
 
 def test_packaged_rank_file_equals_the_published_one(shared_dir: Path) -> None:
     assert packaged_rank_file() == (shared_dir / "kimi-tokenizer" / "tiktoken.model").read_bytes()
-
-
-def test_write_whole_leaves_nothing_behind_on_failure(tmp_path: Path) -> None:
-    target = tmp_path / "folder" / "file"
-    target.mkdir(parents=True)
-    with pytest.raises(OSError, match="directory"):
-        write_whole(target, b"data")
-    assert list(target.parent.iterdir()) == [target]
 
 
 def test_download_writes_both_files_of_the_commit(own_cache: Path) -> None:

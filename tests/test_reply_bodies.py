@@ -2,7 +2,7 @@
 
 import pytest
 
-from kimi_helpers.reply_bodies import StatedError, read_exchange
+from kimi_helpers.reply_bodies import StatedError, read_body
 from tests.reply_samples import chunk, completion, json_body, stream
 
 DEEP = 10_000
@@ -32,7 +32,7 @@ STREAM = stream(chunk({"content": "x"}, "stop"))
     ],
 )
 def test_the_bytes_tell_the_transport(body: bytes, transport: str | None) -> None:
-    assert read_exchange(body).transport == transport
+    assert read_body(body).transport == transport
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_bytes_tell_the_transport(body: bytes, transport: str | None) -> Non
     ],
 )
 def test_what_cannot_be_read_is_told(body: bytes, problem: str) -> None:
-    found = read_exchange(body).problem
+    found = read_body(body).problem
     assert found is not None
     assert problem in found
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_told(body: bytes, problem: str) -> None:
     ],
 )
 def test_what_is_odd_but_clear_is_read(body: bytes) -> None:
-    exchange = read_exchange(body)
+    exchange = read_body(body)
     assert exchange.problem is None
     assert exchange.ended
     assert not exchange.foreign
@@ -112,7 +112,7 @@ def test_what_is_odd_but_clear_is_read(body: bytes) -> None:
     "tail", [b"", b"data: [DON", b'data: {"choices": [{"delta"', b"data: \xe6\x8c", b"da", b": note"]
 )
 def test_what_the_end_of_a_stream_cut_is_no_problem_but_no_end_either(tail: bytes) -> None:
-    exchange = read_exchange(stream(chunk({"content": "a"}, "stop"), done=False) + tail)
+    exchange = read_body(stream(chunk({"content": "a"}, "stop"), done=False) + tail)
     assert (exchange.problem, exchange.ended, len(exchange.bodies)) == (None, False, 1)
 
 
@@ -130,7 +130,7 @@ def test_what_the_end_of_a_stream_cut_is_no_problem_but_no_end_either(tail: byte
     ],
 )
 def test_json_of_another_api_is_foreign(body: bytes) -> None:
-    assert read_exchange(body).foreign
+    assert read_body(body).foreign
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_json_of_another_api_is_foreign(body: bytes) -> None:
     ],
 )
 def test_a_stated_error_is_found_whatever_else_is_wrong(document: object, error: StatedError) -> None:
-    assert read_exchange(json_body(document)).errors == (error,)
-    assert read_exchange(stream(document, done=False)).errors == (error,)
+    assert read_body(json_body(document)).errors == (error,)
+    assert read_body(stream(document, done=False)).errors == (error,)
 
 
 def test_a_null_error_is_none() -> None:
     body = completion({"content": "a"}, choice={"error": None}, error=None)
-    assert read_exchange(body).errors == ()
+    assert read_body(body).errors == ()

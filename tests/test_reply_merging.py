@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kimi_helpers.reply_bodies import read_exchange
+from kimi_helpers.reply_bodies import read_body
 from kimi_helpers.reply_merging import Reply, TokenLogprob, ToolCall, Usage, merge_bodies
 from tests.reply_samples import CALL, chunk, completion, stream
 
@@ -15,7 +15,7 @@ TEXTS = st.text(st.sampled_from('ab \n\t\r\u2028\u0085\x1c挑衅辅助é🙂"\\{
 
 
 def merged(body: bytes) -> Reply:
-    exchange = read_exchange(body)
+    exchange = read_body(body)
     assert exchange.problem is None
     return merge_bodies(exchange)
 

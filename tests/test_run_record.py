@@ -18,7 +18,6 @@ from kimi_helpers.run_record import (
     git_state,
     new_run_dir,
     write_manifest,
-    write_whole,
 )
 
 
@@ -46,15 +45,6 @@ def test_run_folders_are_named_by_the_time_and_never_shared(tmp_path: Path) -> N
     names = sorted(folder.name for folder in folders)
     assert all(re.fullmatch(r"\d{8}-\d{6}(-[2-8])?", name) for name in names)
     assert re.fullmatch(r"\d{8}-\d{6}", names[0])
-
-
-def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "some.json"
-    write_whole(path, "你好")
-    assert path.read_bytes() == "你好".encode()
-    with pytest.raises(UnicodeEncodeError):
-        write_whole(path, "\ud83d")
-    assert path.read_bytes() == "你好".encode()
 
 
 def test_the_manifest_says_what_ran_and_how_it_ended(tmp_path: Path) -> None:

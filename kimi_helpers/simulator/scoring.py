@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from kimi_helpers.graded_rows import GradedRow
-from kimi_helpers.rank_files import write_whole
+from kimi_helpers.workspace import write_whole
 
 
 @dataclass(frozen=True)

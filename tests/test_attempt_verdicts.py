@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kimi_helpers.attempt_verdicts import judge
 from kimi_helpers.openrouter import Transfer
-from kimi_helpers.verdicts import judge
 from tests.loopback import events
 
 

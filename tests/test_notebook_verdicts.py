@@ -7,8 +7,8 @@ import pytest
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from kimi_helpers.notebook_files import code_cell
+from kimi_helpers.notebook_verdicts import judge
 from kimi_helpers.run_record import Verdict
-from kimi_helpers.run_verdicts import judge
 
 
 def begun(count: int) -> nbformat.NotebookNode:

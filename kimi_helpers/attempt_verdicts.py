@@ -30,7 +30,7 @@ _REFUSED_PROMPT = ("flagged_input", "patterns", "provider_name", "reasons")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AttemptVerdict:
     """What to do after an attempt.
 
     Attributes:
@@ -48,15 +48,15 @@ class Verdict:
     stop: str | None = None
 
 
-def judge(transfer: Transfer) -> Verdict:
+def judge(transfer: Transfer) -> AttemptVerdict:
     """Judge an attempt. A reply counts only if its exchange came to a proper end."""
     outcome = parse_reply(transfer.body, status=transfer.status)
     wait = _retry_after(transfer.headers.get("retry-after", ""))
     if transfer.transport_error is not None:
-        return Verdict("transport_error", outcome.usage, retriable=True, retry_after=wait)
+        return AttemptVerdict("transport_error", outcome.usage, retriable=True, retry_after=wait)
     if isinstance(outcome, Reply):
-        return Verdict(None, outcome.usage)
-    return Verdict(
+        return AttemptVerdict(None, outcome.usage)
+    return AttemptVerdict(
         failure=outcome.kind.value,
         usage=outcome.usage,
         retriable=_is_transient(outcome),

@@ -1,0 +1,217 @@
+"""The command line: thin, one verb a stage. Exit code 0: done; 1: some rows failed; 2: the arguments are wrong."""
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from kimi_helpers.formats import FORMATS, ModelFormat, PromptError
+from kimi_helpers.rank_files import VocabularyError, commit_of, download_vocabulary
+from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
+from kimi_helpers.workspace import NOTEBOOKS, OUTPUTS, ROOT
+
+tokenizer_option = click.option(
+    "--tokenizer",
+    metavar="DIR",
+    help="Folder with tiktoken.model and tokenizer_config.json, or a downloaded hub id.  [default: Kimi's own]",
+)
+format_option = click.option("--format", "format_name", type=click.Choice(sorted(FORMATS)), help="Layout of the model.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Kimi replies of chat-completions APIs, turned into graded token ids."""
+
+
+def _load(tokenizer: str | None, format: ModelFormat) -> Vocabulary:
+    try:
+        return load_vocabulary(tokenizer, format.name)
+    except VocabularyError as error:
+        raise click.UsageError(str(error)) from None
+
+
+@main.command()
+@click.argument("notebooks", nargs=-1)
+@click.option("-p", "given", nargs=2, multiple=True, metavar="NAME VALUE", help="A parameter; may be repeated.")
+@click.option("-f", "files", multiple=True, type=click.Path(exists=True, dir_okay=False), help="Parameters in YAML.")
+@click.option("--cell-timeout", type=click.IntRange(min=1), default=3600, show_default=True, help="Seconds a cell.")
+def run(
+    notebooks: tuple[str, ...], given: tuple[tuple[str, str], ...], files: tuple[str, ...], cell_timeout: int
+) -> None:
+    """Run NOTEBOOKS headless; without a name, the whole pipeline against the loopback hosts.
+
+    Executed notebooks, pages and run.json go into a new folder of outputs/.
+    """
+    from kimi_helpers import runner  # noqa: PLC0415  (papermill and nbconvert take seconds to import)
+
+    paths = [_notebook(name) for name in notebooks] or sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+    try:
+        parameters = _parameters(files) | dict(given)
+        runner.plan_parameters(paths, parameters)
+        run_dir = runner.new_run_dir(OUTPUTS)
+        wired = _wiring(paths, run_dir.relative_to(ROOT).as_posix()) | parameters
+        runs = runner.run_pipeline(paths, wired, run_dir, cell_timeout=cell_timeout, progress=True)
+    except runner.NotebookError as error:
+        raise click.UsageError(str(error)) from None
+    for done in runs:
+        click.echo(f"{done.verdict:<12} {done.notebook}  {done.seconds:.1f} s  {done.reason}".rstrip())
+    click.echo(f"\nLook at {', '.join(_shown(done.html) for done in runs if done.html.exists()) or _shown(run_dir)}")
+    sys.exit(runs[-1].verdict.exit_code)
+
+
+def _notebook(name: str) -> Path:
+    for path in (Path(name), NOTEBOOKS / name, NOTEBOOKS / f"{name}.ipynb"):
+        if path.is_file() and path.suffix == ".ipynb":
+            return path
+    known = ", ".join(path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb")))
+    raise click.UsageError(f"there is no notebook {name}; give a path, or one of {known}")
+
+
+def _parameters(files: Sequence[str]) -> dict[str, Any]:
+    parameters: dict[str, Any] = {}
+    for file in files:
+        try:
+            content = yaml.safe_load(Path(file).read_text("utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+            raise click.UsageError(f"{file} does not map parameter names to values; write lines of `name: value`")
+        parameters |= content
+    return parameters
+
+
+def _wiring(paths: Sequence[Path], run_dir: str) -> dict[str, Any]:
+    """Where the notebooks of one run leave files for each other, relative to the workspace's root."""
+    from kimi_helpers.runner import read_parameters  # noqa: PLC0415
+
+    declared = {name for path in paths for name in read_parameters(path)}
+    wiring = {"out": run_dir}
+    if any(path.stem == "03_generation" for path in paths):
+        wiring |= {"replies": f"{run_dir}/journal.sqlite", "truth": f"{run_dir}/truth.jsonl"}
+    return {name: value for name, value in wiring.items() if name in declared}
+
+
+def _shown(path: Path) -> str:
+    with suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@tokenizer_option
+@format_option
+@click.option("--profile", type=click.Path(exists=True, dir_okay=False), help="What is known of hosts (TOML).")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="JSON lines.  [default: outputs/RUN/]")
+def reconstruct(
+    paths: tuple[Path, ...], tokenizer: str | None, format_name: str | None, profile: str | None, out: Path | None
+) -> None:
+    """Turn recorded replies (.json, .sse), folders of them, or journals into graded token ids."""
+    from kimi_helpers.graded_rows import grade_replies, table_text, write_rows  # noqa: PLC0415
+    from kimi_helpers.journal import JournalError  # noqa: PLC0415
+    from kimi_helpers.profiles import ProfileError, read_profiles  # noqa: PLC0415
+    from kimi_helpers.reply_sources import SourceError, find_sources, read_sources  # noqa: PLC0415
+    from kimi_helpers.run_record import new_run_dir  # noqa: PLC0415
+
+    sources = find_sources(paths)
+    if not sources:
+        raise click.UsageError("none of the paths is a recorded body (.json, .sse), a folder of them, or a journal")
+    loaded: dict[str, Vocabulary] = {}
+
+    def vocabulary_of(format: ModelFormat) -> Vocabulary:
+        if format.name not in loaded:
+            loaded[format.name] = _load(tokenizer, format)
+        return loaded[format.name]
+
+    try:
+        profiles = read_profiles(profile) if profile else {}
+        format = FORMATS[format_name] if format_name else None
+        rows = list(grade_replies(read_sources(sources), vocabulary_of, profiles, format))
+    except (ProfileError, SourceError, JournalError) as error:
+        raise click.UsageError(str(error)) from None
+    target = out or new_run_dir(OUTPUTS) / "replies.jsonl"
+    write_rows(target, rows)
+    click.echo(table_text(rows))
+    click.echo(f"\nWrote {len(rows)} rows to {_shown(target.resolve())}")
+    sys.exit(any(row.grade == "failed" for row in rows))
+
+
+@main.command("prompt-ids")
+@click.argument("conversations", type=click.File("rb"))
+@tokenizer_option
+@format_option
+@click.option("--recognise-specials", is_flag=True, help="Special tokens spelled in messages become tokens.")
+def prompt_ids(conversations: Any, tokenizer: str | None, format_name: str | None, recognise_specials: bool) -> None:
+    """Print the prompt's token ids, a JSON list a line, for CONVERSATIONS (JSON lines; - for standard input).
+
+    A line holds `messages` and where they apply `tools`, `format`, `thinking`, `preserve_thinking` and
+    `add_generation_prompt`. A line that cannot be rendered gives null, and a sentence on standard error.
+    """
+    failed = False
+    for number, line in enumerate(conversations, 1):
+        if line.strip():
+            try:
+                click.echo(json.dumps(_prompt_ids(line, tokenizer, format_name, recognise_specials)))
+            except (PromptError, ValueError) as error:
+                failed = True
+                click.echo("null")
+                click.echo(f"line {number}: {error}", err=True)
+    sys.exit(failed)
+
+
+def _prompt_ids(line: bytes, tokenizer: str | None, format_name: str | None, recognise_specials: bool) -> list[int]:
+    row = json.loads(line)
+    if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
+        raise PromptError("not a JSON object with a list of messages")
+    name = format_name or row.get("format") or "kimi-k2.5"
+    if name not in FORMATS:
+        raise PromptError(f"there is no format {name!r}; the formats are {', '.join(FORMATS)}")
+    format = FORMATS[name]
+    switches = {
+        switch: row[switch]
+        for switch in ("thinking", "preserve_thinking", "add_generation_prompt")
+        if row.get(switch) is not None
+    }
+    return format.prompt_ids(
+        _load(tokenizer, format), row["messages"], row.get("tools"), recognise_specials=recognise_specials, **switches
+    )
+
+
+@main.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=8899, show_default=True, help="0 takes a free port.")
+def simulate(port: int) -> None:
+    """Run the loopback OpenRouter, whose true token ids are known, until interrupted."""
+    from kimi_helpers.simulator.server import serve  # noqa: PLC0415
+
+    try:
+        serve(port)
+    except OSError as error:
+        raise click.UsageError(f"port {port} cannot be used ({error.strerror}); choose another with --port") from None
+
+
+@main.group()
+def vocabulary() -> None:
+    """Where a vocabulary comes from."""
+
+
+@vocabulary.command()
+@click.argument("hub_id")
+@click.option("--revision", help="A full commit.  [default: the newest, which is printed]")
+def download(hub_id: str, revision: str | None) -> None:
+    """Fetch tiktoken.model and tokenizer_config.json of HUB_ID at one commit, and check them."""
+    try:
+        commit = revision or commit_of(hub_id)
+        folder = download_vocabulary(hub_id, commit)
+        loaded = load_vocabulary(folder)
+    except VocabularyError as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(f"{hub_id} at {commit}: {loaded.ranks} ranks, {len(loaded.named)} named special tokens\n{folder}")
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m kimi_helpers")
