@@ -8,8 +8,10 @@ from pathlib import Path
 from textwrap import shorten
 
 from kimi_helpers.formats import ModelFormat, format_of_model
+from kimi_helpers.profile_choice import host_of
 from kimi_helpers.profiles import ProviderProfile
-from kimi_helpers.reconstruction import Grade, Reconstruction, reconstruct, thinking_asked
+from kimi_helpers.readings import read_request
+from kimi_helpers.reconstruction import Grade, Reconstruction, reconstruct
 from kimi_helpers.replies import Failure
 from kimi_helpers.reply_sources import SourcedReply
 from kimi_helpers.vocabulary import Vocabulary
@@ -22,7 +24,8 @@ class GradedRow:
 
     Attributes:
         source: where the reply was read.
-        provider: the host, as the reply states it.
+        host: whose reply it is: the provider, or where it names none, a name made from the model's slug.
+        provider: as the reply states it.
         model: the canonical slug, as the reply states it.
         format: whose token law was used; None for a model that is none of Kimi's.
         transport: `json` or `sse`.
@@ -34,11 +37,13 @@ class GradedRow:
         completion_tokens: the billed count.
         reconstructed_tokens: the count that the text makes, to stand beside it.
         readings: how many distinct id sequences fit.
+        stack: the serving stack behind the ids; None where none explains the reply.
         end_token: whether the end-of-turn token was counted; None where nothing fits.
         reason: one sentence on the grade.
     """
 
     source: str
+    host: str
     provider: str | None
     model: str | None
     format: str | None
@@ -52,6 +57,7 @@ class GradedRow:
     reconstructed_tokens: int | None
     readings: int
     end_token: str | None
+    stack: str | None
     reason: str
 
 
@@ -66,7 +72,7 @@ def grade_replies(
     Args:
         replies: of `read_sources`.
         vocabulary_of: the vocabulary to use for a format.
-        profiles: by the provider's name as replies state it; of `read_profiles`.
+        profiles: by host, of `read_profiles` or `profiles_of_batch`; a host without one is never exact by its counts.
         format: the layout of all replies; by default each reply's model tells.
     """
     for reply in replies:
@@ -82,21 +88,22 @@ def _grade(
     outcome = sourced.outcome
     layout = format or format_of_model(outcome.model or "")
     if isinstance(outcome, Failure):
-        result = Reconstruction((), (), Grade.failed, f"{outcome.kind.value}: {outcome.message}")
+        result = Reconstruction(b"", Grade.failed, f"{outcome.kind.value}: {outcome.message}")
     elif layout is None:
         reason = f"the model {outcome.model or '(unnamed)'} is none whose token law is known; name its format if it is"
-        result = Reconstruction((), (), Grade.unresolved, reason)
+        result = Reconstruction(b"", Grade.unresolved, reason)
     else:
-        profile = profiles.get(outcome.provider or "")
-        result = reconstruct(outcome, vocabulary_of(layout), layout, profile, thinking_asked(sourced.request))
+        profile = profiles.get(host_of(outcome))
+        result = reconstruct(outcome, vocabulary_of(layout), layout, profile, read_request(sourced.request))
     return _row(sourced, layout, result)
 
 
 def _row(sourced: SourcedReply, layout: ModelFormat | None, result: Reconstruction) -> GradedRow:
     outcome = sourced.outcome
-    fits = bool(result.token_ids)
+    fits = bool(result.data)
     return GradedRow(
         source=sourced.source,
+        host=host_of(outcome),
         provider=outcome.provider,
         model=outcome.model,
         format=layout.name if layout else None,
@@ -108,8 +115,9 @@ def _row(sourced: SourcedReply, layout: ModelFormat | None, result: Reconstructi
         loss_mask=result.loss_mask,
         completion_tokens=outcome.usage.completion_tokens if outcome.usage else None,
         reconstructed_tokens=result.reconstructed_tokens,
-        readings=len({candidate.token_ids for candidate in result.candidates}) if fits else 0,
+        readings=len(result.candidates) if fits else 0,
         end_token=result.candidates[0].end_token if fits else None,
+        stack=result.stack,
         reason=result.reason,
     )
 
@@ -156,7 +164,7 @@ def grades_by_provider(rows: Iterable[GradedRow]) -> dict[str, dict[str, int]]:
     """Provider -> grade -> number of rows, in the order of the providers' first rows."""
     groups: dict[str, list[GradedRow]] = {}
     for row in rows:
-        groups.setdefault(row.provider or "(not named)", []).append(row)
+        groups.setdefault(row.host, []).append(row)
     return {provider: count_grades(group) for provider, group in groups.items()}
 
 

@@ -2,10 +2,13 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from kimi_helpers.serving_stacks import ServingStack, known_stacks
 
 
 class ProfileError(ValueError):
@@ -14,48 +17,66 @@ class ProfileError(ValueError):
 
 @dataclass(frozen=True)
 class ProviderProfile:
-    """What is known of a host: that it returns text unchanged, and how it counts.
+    """What is known of a host.
 
     Attributes:
         provider: the host's name, as its replies state it.
-        end_token_counted: whether `completion_tokens` includes the end-of-turn token.
-        evidence: what the profile rests on, for people.
+        stacks: the serving stacks that its replies leave open; one where it is fixed.
+        replies: how many replies the profile rests on; None where it is known from how the host is built.
+        evidence: what they showed and when, for people.
     """
 
     provider: str
-    end_token_counted: bool
+    stacks: tuple[ServingStack, ...]
+    replies: int | None
     evidence: str
 
 
-class _Profile(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+@dataclass(frozen=True)
+class _Row:
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    provider: str = Field(min_length=1)
-    end_token_counted: bool
-    evidence: str = Field(min_length=1)
+    provider: str
+    stacks: list[str]
+    evidence: str
+    replies: int | None = None
 
 
-class _ProfileFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+@dataclass(frozen=True)
+class _File:
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    profile: list[_Profile]
+    profile: list[_Row]
+    stack: list[ServingStack] = field(default_factory=list)
 
 
 def read_profiles(path: Path | str) -> Mapping[str, ProviderProfile]:
     """Profiles by the provider's name, from a TOML file of `[[profile]]` tables.
 
+    A profile names serving stacks: of the registry, or of the file's own `[[stack]]` tables.
+
     Raises:
-        ProfileError: no such file, not TOML, a field missing, unknown or of the wrong type, a provider twice.
+        ProfileError: no such file, not TOML, a field missing, unknown or of the wrong type, an unknown stack, a
+            provider twice.
     """
     try:
-        rows = _ProfileFile.model_validate(tomllib.loads(Path(path).read_text("utf-8"))).profile
+        file = TypeAdapter(_File).validate_python(tomllib.loads(Path(path).read_text("utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ProfileError(f"{path} cannot be read as a TOML file of profiles: {error}.") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise ProfileError(f"{path}: {place}: {first['msg']}; see data/profiles for an example.") from None
-    profiles = {row.provider: ProviderProfile(**row.model_dump()) for row in rows}
-    if len(profiles) < len(rows):
+    stacks = dict(known_stacks()) | {stack.name: stack for stack in file.stack}
+    profiles = {row.provider: _profile(row, stacks, path) for row in file.profile}
+    if len(profiles) < len(file.profile):
         raise ProfileError(f"{path}: a provider has two profiles; keep one.")
     return profiles
+
+
+def _profile(row: _Row, stacks: Mapping[str, ServingStack], path: Path | str) -> ProviderProfile:
+    if not row.stacks:
+        raise ProfileError(f"{path}: the profile of {row.provider} names no serving stack.")
+    if unknown := [name for name in row.stacks if name not in stacks]:
+        raise ProfileError(f"{path}: there is no serving stack {unknown[0]!r}; known are {', '.join(stacks)}.")
+    return ProviderProfile(row.provider, tuple(stacks[name] for name in row.stacks), row.replies, row.evidence)

@@ -1,36 +1,45 @@
 """A parsed reply -> token ids, with a grade that says how well the ids are proven.
 
-The ids follow from the text by the token law of the model's format (`formats.py`). What the text leaves open
-(was thinking on, was `</think>` sampled before a tool section, is a spelled special token one) gives several
-candidates; the billed count chooses. A count is a necessary test, never a proof by itself: a host that changes
-the text can fit it by chance. So ids are called exact only under a profile that fixes what the host does, and up
-to other splits of the same text into as many tokens, which no count can show.
+The readings of a reply follow from the token law of its model's format and from its host's serving stack, run
+backwards (`readings.py`); the billed count chooses (`reading_search.py`). A count is a necessary test, never a proof
+by itself: a host that changes the text can fit it by chance. So ids are called exact only under a profile of the host,
+where every serving stack that the profile leaves open gives the same one reading, and up to other splits of the same
+text into as many tokens, which no count can show.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import product
-from typing import Any, Literal
+from functools import cache
+from itertools import accumulate, zip_longest
 
-from kimi_helpers.formats import (
-    BEGIN_THINK,
-    END_THINK,
-    END_TURN,
-    ModelFormat,
-    Segment,
-    Special,
-    as_text,
-    encode_segments,
-)
+from kimi_helpers.formats import END_TURN, ModelFormat, Special
 from kimi_helpers.profiles import ProviderProfile
+from kimi_helpers.reading_search import (
+    ID_BYTES,
+    MOST_READINGS,
+    Choices,
+    Encode,
+    Reading,
+    encoder_of,
+    in_ids,
+    packed,
+    reasoning_count,
+    unpacked,
+)
+from kimi_helpers.readings import MOST_SPELLED, Asked, Layout, Slot, count_spelled, layouts
 from kimi_helpers.replies import Failure, Reply
+from kimi_helpers.serving_stacks import ServingStack
 from kimi_helpers.vocabulary import Vocabulary
 
-MOST_SPELLED = 6
+FEW_REPLIES = 10
 
-
-EndToken = Literal["counted", "not counted", "absent"]
+# Without a profile the text is taken as returned, and never called exact.
+AS_RETURNED = (
+    ServingStack("as returned", seen="no host: the plainest hypothesis"),
+    ServingStack("as returned, end not counted", seen="no host: the other counter", counts_end=False),
+)
 
 
 class Grade(StrEnum):
@@ -51,178 +60,43 @@ class Grade(StrEnum):
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """One reading of a reply.
-
-    Attributes:
-        token_ids: what the model would have sampled, end-of-turn token included where it ended.
-        text: the same, special tokens spelled.
-        billed: the `completion_tokens` that the host would state for it.
-        end_token: whether the end-of-turn token was counted; `absent` where the reply was cut before it.
-    """
-
-    token_ids: tuple[int, ...]
-    text: str
-    billed: int
-    end_token: EndToken
-
-
-@dataclass(frozen=True)
 class Reconstruction:
     """The token ids of a reply and what they are worth.
 
     Attributes:
-        token_ids: completion ids, shape [n]; empty where the grade is `unresolved` or `failed`.
-        loss_mask: shape [n], 1 on what the model sampled. The prompt is not part of it, so all ones.
+        data: packed completion ids; empty where the grade is `unresolved` or `failed`.
         grade: how well the ids are proven.
         reason: one sentence on why.
-        candidates: the readings that fit the billed count (all readings where nothing fits or no count came).
+        candidates: the distinct readings that fit the billed count, best first, at most `MOST_READINGS`; where
+            nothing fits or no count came, the plain readings.
         reconstructed_tokens: the count that the first of `candidates` predicts, to stand beside the billed one.
+        stack: the serving stack behind the ids; None where no stack explains the reply.
     """
 
-    token_ids: tuple[int, ...]
-    loss_mask: tuple[int, ...]
+    data: bytes
     grade: Grade
     reason: str
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[Reading, ...] = ()
     reconstructed_tokens: int | None = None
+    stack: str | None = None
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Completion ids, shape [n]."""
+        return tuple(unpacked(self.data).tolist())
+
+    @property
+    def loss_mask(self) -> tuple[int, ...]:
+        """Shape [n], 1 on what the model sampled. The prompt is not part of it, so all ones."""
+        return (1,) * (len(self.data) // ID_BYTES)
 
 
-def thinking_asked(request: Mapping[str, Any] | None) -> bool | None:
-    """Whether a request leaves thinking on, as OpenRouter, Moonshot, vLLM and SGLang name the switch.
+@dataclass(frozen=True)
+class _Option:
+    """A layout under one of the stacks that are open."""
 
-    None where there is no request. A request that says nothing leaves it on.
-    """
-    if request is None:
-        return None
-    reasoning, moonshot, template = (
-        value if isinstance(value := request.get(name), Mapping) else {}
-        for name in ("reasoning", "thinking", "chat_template_kwargs")
-    )
-    switches = (
-        reasoning.get("enabled"),
-        template.get("thinking"),
-        moonshot.get("type") != "disabled",
-        "none" not in (reasoning.get("effort"), request.get("reasoning_effort")),
-    )
-    return False not in switches
-
-
-def _split_specials(text: str, vocabulary: Vocabulary) -> list[Segment]:
-    """A text cut at the spellings of named special tokens."""
-    parts: list[Segment] = []
-    position = 0
-    for match in vocabulary.spelling.finditer(text):
-        parts += [text[position : match.start()], Special(match.group())]
-        position = match.end()
-    return [*parts, text[position:]]
-
-
-def _readings(texts: Sequence[str], vocabulary: Vocabulary) -> Iterator[list[list[Segment]]]:
-    """Every reading of the special tokens that texts spell: each as the token, or as ordinary text.
-
-    A reading is a list of segments a text. Nothing is read where more than `MOST_SPELLED` are spelled: so many
-    readings would let a count fit by chance.
-    """
-    parts = [_split_specials(text, vocabulary) for text in texts]
-    spelled = sum(isinstance(part, Special) for text in parts for part in text)
-    if spelled > MOST_SPELLED:
-        return
-    for choice in product((True, False), repeat=spelled):
-        is_token = iter(choice)
-        yield [[part if isinstance(part, str) or next(is_token) else part.text for part in text] for text in parts]
-
-
-def _layouts(
-    reply: Reply, vocabulary: Vocabulary, format: ModelFormat, thinking: bool | None
-) -> Iterator[list[Segment]]:
-    """The ways the token law can have laid out the reply's text, without the end-of-turn token."""
-    texts = [reply.reasoning or "", reply.content or "", *(call.arguments for call in reply.tool_calls)]
-    for reasoning, content, *arguments in _readings(texts, vocabulary):
-        calls = [(call.id, text) for call, text in zip(reply.tool_calls, arguments, strict=True)]
-        for thinks in _thinking_options(reply, format, thinking):
-            if thinks and not reply.reasoning and Special(END_THINK) in content:
-                layouts = [_left_in_content(content, calls, format)]
-            else:
-                layouts = [
-                    format.completion_segments(reasoning, content, calls, thinks, closes, ends=False)
-                    for closes in (_closing_options(reply) if thinks else (True,))
-                ]
-            for layout in layouts:
-                # a length cut can fall before the tokens that close the last call and the section
-                for missing in (2, 1, 0) if calls and reply.finish_reason == "length" else (0,):
-                    yield layout[: len(layout) - missing]
-
-
-def _left_in_content(
-    content: list[Segment], calls: Sequence[tuple[str, list[Segment]]], format: ModelFormat
-) -> list[Segment]:
-    """The layout where no reasoning parser ran: the think section stands in the content with its own tokens."""
-    if format.opening_think == "model" and content[:2] == ["", Special(BEGIN_THINK)]:
-        content = content[2:]  # the law writes this token itself
-    return format.completion_segments([], content, calls, closes_thinking=False, ends=False)
-
-
-def _closing_options(reply: Reply) -> tuple[bool, ...]:
-    """Whether `</think>` was sampled: open where a tool section or a length cut can have come before it."""
-    cut = reply.finish_reason == "length" and not (reply.tool_calls or (reply.reasoning and reply.content))
-    called = reply.tool_calls and not reply.content
-    return (True, False) if cut or called else (True,)
-
-
-def _thinking_options(reply: Reply, format: ModelFormat, asked: bool | None) -> list[bool]:
-    """Whether the model thought: told by the format, the request, or the reply; else both."""
-    if format.opening_think == "model":
-        return [True]
-    if format.opening_think == "nobody" or asked is False:
-        return [] if reply.reasoning else [False]
-    return [True] if asked or reply.reasoning else [True, False]
-
-
-def read_candidates(
-    reply: Reply,
-    vocabulary: Vocabulary,
-    format: ModelFormat,
-    profile: ProviderProfile | None = None,
-    thinking: bool | None = None,
-) -> list[Candidate]:
-    """All readings of a reply's text as returned, plainest first, each distinct.
-
-    Args:
-        reply: a parsed reply.
-        vocabulary: whose ids.
-        format: the layout of its model.
-        profile: fixes the counting rule; without one both are read.
-        thinking: whether the request left thinking on; None where that is not known.
-    """
-    end = vocabulary.special_id(END_TURN)
-    candidates: dict[tuple[tuple[int, ...], int], Candidate] = {}
-    for body in _layouts(reply, vocabulary, format, thinking):
-        body_ids, text = encode_segments(vocabulary, body), as_text(body)
-        for end_token in _end_options(reply, profile):
-            ids = tuple(body_ids) if end_token == "absent" else (*body_ids, end)
-            spelled = text if end_token == "absent" else text + END_TURN
-            billed = len(ids) - (end_token == "not counted")
-            candidates.setdefault((ids, billed), Candidate(ids, spelled, billed, end_token))
-    return list(candidates.values())
-
-
-def _end_options(reply: Reply, profile: ProviderProfile | None) -> list[EndToken]:
-    rules: list[EndToken] = ["counted", "not counted"]
-    if profile:
-        rules.remove("not counted" if profile.end_token_counted else "counted")
-    if reply.finish_reason != "length":
-        return rules
-    # of a cut reply the end token can only be the last token that was counted
-    return ["absent", *(rule for rule in rules if rule == "counted")]
-
-
-def _lost_bytes(reply: Reply) -> str:
-    texts = [reply.reasoning or "", reply.content or ""]
-    texts += [text for call in reply.tool_calls for text in (call.id, call.arguments)]
-    if any(char == "\ufffd" or "\ud800" <= char <= "\udfff" for text in texts for char in text):
-        return "the text holds U+FFFD or half a surrogate pair, which stand for bytes that are lost"
-    return ""
+    stack: ServingStack
+    choices: Choices
 
 
 def reconstruct(
@@ -230,102 +104,224 @@ def reconstruct(
     vocabulary: Vocabulary,
     format: ModelFormat,
     profile: ProviderProfile | None = None,
-    thinking: bool | None = None,
+    asked: Asked | None = None,
+    encode: Encode | None = None,
 ) -> Reconstruction:
-    """Token ids and grade of one reply; arguments as `read_candidates`.
+    """Token ids and grade of one reply.
 
     Evidence is used best first: ids the engine returned, the bytes of every token, the billed count. The first
     two must spell the text of the reply. Without a profile no count makes a reply exact.
+
+    Args:
+        outcome: a parsed reply, or why there is none.
+        vocabulary: whose ids.
+        format: the layout of its model.
+        profile: what is known of its host.
+        asked: what the request fixes, of `read_request`.
+        encode: ordinary text to ids, the same as `vocabulary.encode_unchunked`; a faster one, or one that remembers.
     """
     if isinstance(outcome, Failure):
-        return Reconstruction((), (), Grade.failed, f"{outcome.kind}: {outcome.message}")
-    candidates = read_candidates(outcome, vocabulary, format, profile, thinking)
-    if not candidates:
-        return Reconstruction((), (), Grade.unresolved, _why_no_reading(outcome, format))
+        return Reconstruction(b"", Grade.failed, f"{outcome.kind.value}: {outcome.message}")
+    stacks = profile.stacks if profile else AS_RETURNED
+    once = cache(encode or encoder_of(vocabulary))
+    options = [
+        _Option(stack, in_ids(layout, vocabulary, once))
+        for stack in stacks
+        for layout in layouts(outcome, vocabulary, format, stack, asked or Asked())
+    ]
+    if not options:
+        return Reconstruction(b"", Grade.unresolved, _why_no_reading(outcome, vocabulary, format, stacks))
     if outcome.engine_token_ids is not None:
-        return _from_engine(outcome.engine_token_ids, candidates, vocabulary)
-    return _from_logprobs(outcome, candidates, vocabulary) or _from_count(outcome, candidates, profile)
+        return _from_engine(outcome.engine_token_ids, options, vocabulary)
+    listed = _listed_ids(outcome, vocabulary)
+    if listed and (complete := _completed(listed, options, vocabulary)):
+        reason = "the host returned the bytes of every token, and they spell the reply" + _filled(listed, complete)
+        return _graded(packed(complete), Grade.logprob_bytes, reason, _plain(options))
+    content_known = [_with_content(option, listed, vocabulary) for option in options] if listed else []
+    if known := [option for option in content_known if option]:
+        return _from_count(outcome, known, vocabulary, profile, "the content's ids come from its tokens' bytes; ")
+    return _from_count(outcome, options, vocabulary, profile, "")
 
 
-def _why_no_reading(reply: Reply, format: ModelFormat) -> str:
+def _why_no_reading(reply: Reply, vocabulary: Vocabulary, format: ModelFormat, stacks: Sequence[ServingStack]) -> str:
+    if (spelled := count_spelled(reply, vocabulary)) > MOST_SPELLED:
+        return f"the text spells {spelled} special tokens, too many readings for a count to choose"
     if reply.reasoning and not format.thinks:
         return f"the reply holds reasoning, but {format.name} does not think"
-    if reply.reasoning:
-        return "the reply holds reasoning, but the request switched thinking off"
-    return f"the text spells more than {MOST_SPELLED} special tokens, too many readings for a count to choose"
+    names = " or ".join(f"`{stack.name}`" for stack in stacks[:3])
+    return f"no host with the serving stack {names} returns such a text to such a request"
 
 
-def _graded(ids: Sequence[int], grade: Grade, reason: str, candidates: Sequence[Candidate]) -> Reconstruction:
-    return Reconstruction(tuple(ids), (1,) * len(ids), grade, reason, tuple(candidates), candidates[0].billed)
+def _plain(options: Sequence[_Option]) -> tuple[Reading, ...]:
+    return tuple(dict.fromkeys(option.choices.plain() for option in options))
 
 
-def _completed(ids: Sequence[int], candidates: Sequence[Candidate], vocabulary: Vocabulary) -> list[int] | None:
-    """`ids`, ended by the end-of-turn token where they lack it, if they spell one of the readings; else None."""
+def _graded(
+    data: bytes, grade: Grade, reason: str, readings: Sequence[Reading], stack: str | None = None
+) -> Reconstruction:
+    return Reconstruction(data, grade, reason, tuple(readings), readings[0].billed, stack)
+
+
+def _completed(ids: Sequence[int], options: Sequence[_Option], vocabulary: Vocabulary) -> list[int] | None:
+    """`ids`, ended by the end-of-turn token where they lack it, if they spell a layout; else None."""
     text = vocabulary.decode(ids)
-    for candidate in candidates:
-        if text == candidate.text:
+    for option in options:
+        pattern = _pattern(option.choices.layout)
+        if pattern.fullmatch(text):
             return list(ids)
-        if candidate.end_token != "absent" and text + END_TURN == candidate.text:
-            return [*ids, candidate.token_ids[-1]]
+        if option.choices.layout.end_token != "absent" and pattern.fullmatch(text + END_TURN):
+            return [*ids, vocabulary.special_id(END_TURN)]
     return None
 
 
-def _from_engine(ids: Sequence[int], candidates: Sequence[Candidate], vocabulary: Vocabulary) -> Reconstruction:
-    try:
-        complete = _completed(ids, candidates, vocabulary)
-    except ValueError as error:
-        return _graded((), Grade.unresolved, f"the engine's ids are not of this vocabulary: {error}", candidates)
-    if complete is None:
-        return _graded((), Grade.unresolved, "the engine's ids spell another text than the reply", candidates)
-    reason = "the engine returned the ids, and they spell the reply" + _filled(ids, complete)
-    return _graded(complete, Grade.engine_ids, reason, candidates)
+def _pattern(layout: Layout) -> re.Pattern[str]:
+    """Matches the text of every reading of a layout."""
+    return re.compile(
+        "".join(
+            re.escape(part.text) if isinstance(part, Special) else "(?:" + "|".join(map(re.escape, part.sources)) + ")"
+            for part in layout.parts
+        )
+    )
 
 
 def _filled(ids: Sequence[int], complete: Sequence[int]) -> str:
     return "" if len(complete) == len(ids) else "; they lack the end token, which the law adds"
 
 
-def _from_logprobs(reply: Reply, candidates: Sequence[Candidate], vocabulary: Vocabulary) -> Reconstruction | None:
-    """Ids from the bytes of each token, where all are there and together cover the whole reply.
+def _from_engine(ids: Sequence[int], options: Sequence[_Option], vocabulary: Vocabulary) -> Reconstruction:
+    plain = _plain(options)
+    try:
+        complete = _completed(ids, options, vocabulary)
+    except ValueError as error:
+        return _graded(b"", Grade.unresolved, f"the engine's ids are not of this vocabulary: {error}", plain)
+    if complete is None:
+        return _graded(b"", Grade.unresolved, "the engine's ids spell another text than the reply", plain)
+    reason = "the engine returned the ids, and they spell the reply" + _filled(ids, complete)
+    return _graded(packed(complete), Grade.engine_ids, reason, plain)
+
+
+def _listed_ids(reply: Reply, vocabulary: Vocabulary) -> list[int]:
+    """Ids of the listed tokens where the bytes of each are there and stand for one; else none.
 
     Some engines write U+FFFD where a token ends inside a character, so bytes prove nothing where the text holds it.
     """
     if not reply.logprobs or _lost_bytes(reply):
-        return None
+        return []
     ids = [None if entry.data is None else vocabulary.id_of_bytes(entry.data) for entry in reply.logprobs]
-    known = [id for id in ids if id is not None]
-    if len(known) < len(ids) or (complete := _completed(known, candidates, vocabulary)) is None:
+    return [] if None in ids else [id for id in ids if id is not None]
+
+
+def _with_content(option: _Option, listed: Sequence[int], vocabulary: Vocabulary) -> _Option | None:
+    """The option with the listed ids for its content, where they spell it; else None."""
+    layout = option.choices.layout
+    slots = [place for place, part in enumerate(layout.parts) if isinstance(part, Slot) and part.kind == "content"]
+    text = vocabulary.decode(listed).removesuffix(END_TURN)
+    if len(slots) != 1 or not text:
         return None
-    reason = "the host returned the bytes of every token, and they spell the reply" + _filled(known, complete)
-    return _graded(complete, Grade.logprob_bytes, reason, candidates)
+    slot = layout.parts[slots[0]]
+    if not isinstance(slot, Slot) or text not in slot.sources:
+        return None
+    end = vocabulary.special_id(END_TURN)
+    parts = list(option.choices.parts)
+    parts[slots[0]] = (packed([id for id in listed if id != end]),)
+    return replace(option, choices=replace(option.choices, parts=tuple(parts)))
 
 
-def _from_count(reply: Reply, candidates: Sequence[Candidate], profile: ProviderProfile | None) -> Reconstruction:
+def _lost_bytes(reply: Reply) -> str:
+    texts = [reply.reasoning or "", reply.content or ""]
+    texts += [text for call in reply.tool_calls for text in (call.id, call.arguments)]
+    if any(_LOST.search(text) for text in texts):
+        return "the text holds U+FFFD or half a surrogate pair, which stand for bytes that are lost"
+    return ""
+
+
+_LOST = re.compile("[\ufffd\ud800-\udfff]")
+
+
+def _from_count(
+    reply: Reply,
+    options: Sequence[_Option],
+    vocabulary: Vocabulary,
+    profile: ProviderProfile | None,
+    known: str,
+) -> Reconstruction:
     billed = reply.usage.completion_tokens if reply.usage else None
-    first = candidates[0].token_ids
+    plain = _plain(options)
     if billed is None:
-        return _graded(first, Grade.unverified, "the host stated no count to check the text against", candidates)
-    fitting = [candidate for candidate in candidates if candidate.billed == billed]
+        return _graded(plain[0].data, Grade.unverified, "the host stated no count to check the text against", plain)
+    fitting = _fitting(reply, options, vocabulary, billed)
     if not fitting:
-        near = sorted({candidate.billed for candidate in candidates}, key=lambda count: abs(count - billed))
-        reason = f"{billed} tokens were billed, but the text as returned makes {' or '.join(map(str, near[:3]))}"
-        return _graded((), Grade.unresolved, reason, candidates)
-    best = fitting[0]
-    fit = f"the text as returned makes the {billed} billed tokens (end token {best.end_token})"
-    shorter = reply.finish_reason == "length" and any(candidate.billed < billed for candidate in candidates)
-    against = _why_not_exact(fitting, profile, _lost_bytes(reply), shorter)
+        near = sorted({reading.billed for reading in plain}, key=lambda count: abs(count - billed))[:3]
+        reason = f"{billed} tokens were billed, but the text makes {' or '.join(map(str, near))}"
+        return _graded(b"", Grade.unresolved, f"{reason}{_named(profile)}", plain)
+    ranked = sorted(fitting, key=lambda reading: _borders_inside(reading, reply, vocabulary) or 0)
+    best = ranked[0]
+    fit = f"{known}the text makes the {billed} billed tokens (end token {best.end_token})"
+    cut_short = reply.finish_reason == "length" and any(option.choices.fewest() < billed for option in options)
+    against = _why_not_exact(ranked, profile, _lost_bytes(reply), cut_short)
     if against:
-        return _graded(best.token_ids, Grade.exact_ambiguous, f"{fit}, but {against}", fitting)
-    return _graded(best.token_ids, Grade.exact_unique, f"{fit}, as the host's profile says", fitting)
+        return _graded(best.data, Grade.exact_ambiguous, f"{fit}, but {against}", ranked, fitting[best])
+    weak = _borders_inside(best, reply, vocabulary)
+    doubt = f"; {weak} borders of the stream's chunks fall inside its tokens" if weak else ""
+    return _graded(best.data, Grade.exact_unique, f"{fit}{_named(profile)}{doubt}", ranked, fitting[best])
+
+
+def _named(profile: ProviderProfile | None) -> str:
+    if profile is None:
+        return ""
+    rests = "" if profile.replies is None else f", resting on {profile.replies} replies"
+    names = " or ".join(f"`{stack.name}`" for stack in profile.stacks[:3])
+    more = f" or {len(profile.stacks) - 3} more" if len(profile.stacks) > 3 else ""
+    return f" under the profile of {profile.provider} ({names}{more}{rests})"
+
+
+def _fitting(reply: Reply, options: Sequence[_Option], vocabulary: Vocabulary, billed: int) -> dict[Reading, str]:
+    """Distinct readings that make the count, and the reasoning count where the stack counts so -> the stack's name.
+
+    Readings with the same ids are one, whatever stack or counting rule they come from.
+    """
+    fitting: dict[bytes, tuple[Reading, str]] = {}
+    stated = reply.usage.reasoning_tokens if reply.usage else None
+    for option in options:
+        for reading in option.choices.fitting(billed):
+            second = option.stack.counts_reasoning and stated is not None and bool(reply.reasoning)
+            if second and reasoning_count(reading.token_ids, vocabulary) != stated:
+                continue
+            fitting.setdefault(reading.data, (reading, option.stack.name))
+            if len(fitting) >= MOST_READINGS:
+                return dict(fitting.values())
+    return dict(fitting.values())
 
 
 def _why_not_exact(
-    fitting: Sequence[Candidate], profile: ProviderProfile | None, lost_bytes: str, shorter: bool
+    fitting: Sequence[Reading], profile: ProviderProfile | None, lost_bytes: str, cut_short: bool
 ) -> str:
     """What speaks against calling a fitting reading exact; empty where nothing does."""
-    if (sequences := len({candidate.token_ids for candidate in fitting})) > 1:
-        return f"so do {sequences - 1} other readings of it"
-    if shorter:
+    if len(fitting) > 1:
+        first, second = (reading.token_ids.tolist() for reading in fitting[:2])
+        place = next(place for place, ids in enumerate(zip_longest(first, second)) if ids[0] != ids[1])
+        more = "or more " if len(fitting) >= MOST_READINGS else ""
+        return f"so do {len(fitting) - 1} {more}other readings, the next of which differs from token {place} on"
+    if cut_short:
         # hosts drop half a character, and a call that is not complete
         return "the reply was cut, and a shorter reading leaves room for tokens whose text was dropped"
-    return lost_bytes or ("" if profile else "no profile says that the host leaves text unchanged")
+    if lost_bytes:
+        return lost_bytes
+    if profile is None:
+        return "no profile says that the host leaves text unchanged"
+    if profile.replies is not None and profile.replies < FEW_REPLIES:
+        return f"the profile of {profile.provider} rests on only {profile.replies} replies"
+    return ""
+
+
+def _borders_inside(reading: Reading, reply: Reply, vocabulary: Vocabulary) -> int | None:
+    """How many borders of a stream's chunks fall inside tokens of a reading; None where they cannot be compared.
+
+    Weak evidence: hosts hold text back and merge tokens, but few cut a token in two.
+    """
+    pieces = [vocabulary.token_bytes(id) for id in reading.token_ids.tolist() if id not in vocabulary.special_ids]
+    chunks = [text.encode("utf-8", errors="replace") for text in reply.chunk_texts]
+    if not chunks or b"".join(pieces) != b"".join(chunks):
+        return None
+    ends = set(accumulate(map(len, pieces)))
+    return sum(end not in ends for end in accumulate(map(len, chunks)))

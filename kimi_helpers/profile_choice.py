@@ -1,0 +1,113 @@
+"""Which known serving stacks explain all replies of a host: the profile that a batch of replies supports."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from kimi_helpers.formats import ModelFormat, format_of_model
+from kimi_helpers.profiles import ProviderProfile
+from kimi_helpers.reading_search import Encode, encoder_of, in_ids
+from kimi_helpers.readings import Asked, layouts, read_request
+from kimi_helpers.replies import Failure, Reply
+from kimi_helpers.reply_sources import SourcedReply
+from kimi_helpers.serving_stacks import ServingStack
+from kimi_helpers.vocabulary import Vocabulary
+
+
+@dataclass
+class HostEvidence:
+    """What the replies of one host say about the known stacks.
+
+    Attributes:
+        counted: replies with a billed count.
+        explained: stack name -> how many of them it explains.
+    """
+
+    counted: int = 0
+    explained: dict[str, int] = field(default_factory=dict)
+
+
+def host_of(outcome: Reply | Failure) -> str:
+    """The host's name as the reply states it; replies that name none are told apart by their model's slug."""
+    return outcome.provider or f"(unnamed host of {outcome.model or 'no model'})"
+
+
+def weigh_stacks(
+    replies: Iterable[SourcedReply],
+    vocabulary_of: Callable[[ModelFormat], Vocabulary],
+    stacks: Mapping[str, ServingStack],
+    format: ModelFormat | None = None,
+) -> dict[str, HostEvidence]:
+    """Count, for each host, the replies that each stack explains.
+
+    Args:
+        replies: a batch, or a sample of one.
+        vocabulary_of: the vocabulary of a format.
+        stacks: hypotheses by name.
+        format: the layout of all replies; by default each reply's model tells.
+    """
+    evidence: dict[str, HostEvidence] = {}
+    for sourced in replies:
+        outcome = sourced.outcome
+        layout = format or format_of_model(outcome.model or "")
+        if isinstance(outcome, Failure) or layout is None or _billed(outcome) is None:
+            continue
+        of_host = evidence.setdefault(host_of(outcome), HostEvidence(explained=dict.fromkeys(stacks, 0)))
+        of_host.counted += 1
+        vocabulary, asked = vocabulary_of(layout), read_request(sourced.request)
+        encode = cache(encoder_of(vocabulary))
+        for name, stack in stacks.items():
+            of_host.explained[name] += explains_reply(outcome, vocabulary, layout, stack, asked, encode)
+    return evidence
+
+
+def explains_reply(
+    reply: Reply, vocabulary: Vocabulary, format: ModelFormat, stack: ServingStack, asked: Asked, encode: Encode
+) -> bool:
+    """Whether a host with this stack can have returned the reply with its count.
+
+    A cut reply is explained by any reading that is not longer: the host may have dropped what came last.
+    """
+    billed = _billed(reply)
+    if billed is None:
+        return False
+    for layout in layouts(reply, vocabulary, format, stack, asked):
+        choices = in_ids(layout, vocabulary, encode)
+        if reply.finish_reason == "length" and choices.fewest() <= billed:
+            return True
+        if next(choices.fitting(billed), None) is not None:
+            return True
+    return False
+
+
+def _billed(reply: Reply) -> int | None:
+    return reply.usage.completion_tokens if reply.usage else None
+
+
+def choose_profile(host: str, evidence: HostEvidence, stacks: Mapping[str, ServingStack]) -> ProviderProfile | None:
+    """The profile that leaves open every stack which explains all counted replies; None where none does."""
+    open_stacks = [stacks[name] for name, number in evidence.explained.items() if number == evidence.counted]
+    if not open_stacks or not evidence.counted:
+        return None
+    return ProviderProfile(
+        provider=host,
+        stacks=tuple(open_stacks),
+        replies=evidence.counted,
+        evidence=f"explains all {evidence.counted} counted replies of this batch",
+    )
+
+
+def profiles_of_batch(
+    replies: Iterable[SourcedReply],
+    vocabulary_of: Callable[[ModelFormat], Vocabulary],
+    stacks: Mapping[str, ServingStack],
+    format: ModelFormat | None = None,
+) -> tuple[dict[str, ProviderProfile], list[str]]:
+    """A profile for each host whose replies known stacks explain; and the hosts whose replies none does.
+
+    Arguments as `weigh_stacks`. Where several stacks explain all replies of a host, its profile leaves them all open.
+    """
+    evidence = weigh_stacks(replies, vocabulary_of, stacks, format)
+    chosen = {host: choose_profile(host, of_host, stacks) for host, of_host in evidence.items()}
+    found = {host: profile for host, profile in chosen.items() if profile}
+    return found, [host for host in chosen if host not in found]

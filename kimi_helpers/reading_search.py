@@ -1,0 +1,153 @@
+"""Which choices of a layout make the billed count: the search that the count decides.
+
+Ids are kept as bytes, four to an id (little-endian int32): small, comparable, and joined without a loop.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kimi_helpers.formats import BEGIN_SECTION, END_THINK, Special
+from kimi_helpers.readings import EndToken, Layout, Slot
+from kimi_helpers.vocabulary import Vocabulary
+
+MOST_READINGS = 8
+ID_BYTES = 4
+
+Encode = Callable[[str], bytes]
+Ids = npt.NDArray[np.int32]
+
+# A blank between two ASCII letters starts a piece of the split pattern whatever stands around it.
+_CERTAIN_BORDER = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])")
+_END_CHARACTERS = 400
+
+
+def packed(ids: Sequence[int]) -> bytes:
+    """Ids as bytes."""
+    return np.asarray(ids, dtype="<i4").tobytes()
+
+
+def unpacked(data: bytes) -> Ids:
+    """Bytes as ids, shape [n]."""
+    return np.frombuffer(data, dtype="<i4")
+
+
+def encoder_of(vocabulary: Vocabulary) -> Encode:
+    """The vocabulary's own encoder of ordinary text. A completion is never cut into chunks, as prompts are."""
+    return lambda text: packed(vocabulary.encode_unchunked(text))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A layout with every choice made.
+
+    Attributes:
+        data: what the model sampled, the end-of-turn token included where it was sampled; packed ids.
+        billed: the `completion_tokens` that the host states for it.
+        end_token: whether the end-of-turn token was counted; `absent` where the reply was cut before it.
+    """
+
+    data: bytes
+    billed: int
+    end_token: EndToken
+
+    @property
+    def token_ids(self) -> Ids:
+        """The ids, shape [n]."""
+        return unpacked(self.data)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A layout in token ids.
+
+    Attributes:
+        parts: for each part its alternatives, packed ids, plainest first; a special token has one.
+        layout: where they come from.
+    """
+
+    parts: tuple[tuple[bytes, ...], ...]
+    layout: Layout
+
+    @property
+    def end_uncounted(self) -> int:
+        """1 where the end-of-turn token was sampled and not billed."""
+        return self.layout.end_token == "not counted"
+
+    def plain(self) -> Reading:
+        """The reading that takes the plainest source everywhere."""
+        return self._reading([alternatives[0] for alternatives in self.parts])
+
+    def fewest(self) -> int:
+        """The smallest count that any reading makes."""
+        counted = self.parts[self.layout.uncounted :]
+        return sum(min(map(len, alternatives)) for alternatives in counted) // ID_BYTES - self.end_uncounted
+
+    def fitting(self, billed: int) -> Iterator[Reading]:
+        """All readings that make the billed count, plainest first."""
+        wanted = (billed + self.end_uncounted) * ID_BYTES
+        for chosen in self._choose(0, wanted, self._reachable()):
+            yield self._reading(chosen)
+
+    def _reachable(self) -> list[set[int]]:
+        """For each place, how many bytes of counted ids the parts from there on can make."""
+        reachable = [{0}]
+        for place in range(len(self.parts) - 1, -1, -1):
+            sizes = {self._counted(place, ids) for ids in self.parts[place]}
+            reachable.append({size + rest for size in sizes for rest in reachable[-1]})
+        return reachable[::-1]
+
+    def _counted(self, place: int, ids: bytes) -> int:
+        return 0 if place < self.layout.uncounted else len(ids)
+
+    def _choose(self, place: int, left: int, reachable: Sequence[set[int]]) -> Iterator[list[bytes]]:
+        if left not in reachable[place]:
+            return
+        if place == len(self.parts):
+            yield []
+            return
+        for ids in self.parts[place]:
+            for others in self._choose(place + 1, left - self._counted(place, ids), reachable):
+                yield [ids, *others]
+
+    def _reading(self, chosen: Sequence[bytes]) -> Reading:
+        billed = sum(map(len, chosen[self.layout.uncounted :])) // ID_BYTES - self.end_uncounted
+        return Reading(b"".join(chosen), billed, self.layout.end_token)
+
+
+def in_ids(layout: Layout, vocabulary: Vocabulary, encode: Encode) -> Choices:
+    """A layout with its sources encoded, each on its own."""
+    return Choices(tuple(_alternatives(part, vocabulary, encode) for part in layout.parts), layout)
+
+
+def _alternatives(part: Special | Slot, vocabulary: Vocabulary, encode: Encode) -> tuple[bytes, ...]:
+    if isinstance(part, Special):
+        return (packed([vocabulary.special_id(part.text)]),)
+    pieces = [source_pieces(source, part) for source in part.sources]
+    return tuple(dict.fromkeys(b"".join(map(encode, of_source)) for of_source in pieces))
+
+
+def source_pieces(source: str, slot: Slot) -> tuple[str, ...]:
+    """What is to be encoded for a source: all of it; start, middle and end where the slot has other sources too.
+
+    The sources of a slot differ at their ends, so an encoder that remembers encodes the middle once.
+    """
+    if len(slot.sources) == 1:
+        return (source,)
+    first = _CERTAIN_BORDER.search(source)
+    last = [match.start() for match in _CERTAIN_BORDER.finditer(source, max(0, len(source) - _END_CHARACTERS))]
+    if first is None or not last or last[-1] <= first.start():
+        return (source,)
+    return (source[: first.start()], source[first.start() : last[-1]], source[last[-1] :])
+
+
+def reasoning_count(ids: Ids, vocabulary: Vocabulary) -> int:
+    """Tokens up to and with `</think>`, or up to a tool section, or all: what most hosts call reasoning tokens."""
+    end, section = vocabulary.special_id(END_THINK), vocabulary.special_id(BEGIN_SECTION)
+    borders = np.flatnonzero((ids == end) | (ids == section))
+    if not borders.size:
+        return len(ids)
+    return int(borders[0]) + int(ids[borders[0]] == end)

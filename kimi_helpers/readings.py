@@ -1,0 +1,334 @@
+"""The readings of a reply: the token law of its format and its host's serving stack, run backwards.
+
+A layout is what the model can have sampled, with the open choices in it: special tokens, and slots of text, each with
+its possible sources. Special tokens stop merges, so each source is encoded on its own and counts add up; the billed
+count then picks among the choices.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal
+
+from kimi_helpers.formats import (
+    BEGIN_ARGUMENTS,
+    BEGIN_CALL,
+    BEGIN_SECTION,
+    BEGIN_THINK,
+    END_CALL,
+    END_SECTION,
+    END_THINK,
+    END_TURN,
+    ModelFormat,
+    Segment,
+    Special,
+)
+from kimi_helpers.replies import Reply, ToolCall
+from kimi_helpers.serving_stacks import ServingStack, Surroundings, argument_sources, id_sources, text_sources
+from kimi_helpers.vocabulary import Vocabulary
+
+MOST_SPELLED = 8
+
+Kind = Literal["reasoning", "content", "id", "arguments"]
+EndToken = Literal["counted", "not counted", "absent"]
+Encode = Callable[[str], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A piece of a reply's text between two special tokens.
+
+    Attributes:
+        kind: the field of the reply it belongs to.
+        text: as returned.
+        call: the tool call it belongs to, and its place in the reply.
+        starts, ends: whether the piece is at the start or the end of the field.
+    """
+
+    kind: Kind
+    text: str
+    call: tuple[int, ToolCall] | None = None
+    starts: bool = True
+    ends: bool = True
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A piece of text the model sampled, with its possible sources, plainest first.
+
+    Attributes:
+        kind: the field of the reply it belongs to.
+        sources: distinct texts; never empty.
+    """
+
+    kind: Kind
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way the token law can have laid out a reply.
+
+    Attributes:
+        parts: special tokens and slots, in order; the end-of-turn token included where it was sampled.
+        end_token: whether that token was sampled, and counted.
+        uncounted: how many leading parts the host does not bill (the forced start of a tool call).
+    """
+
+    parts: tuple[Special | Slot, ...]
+    end_token: EndToken
+    uncounted: int = 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the request fixes about the reply.
+
+    Attributes:
+        thinking: whether it left thinking on; None where there is no request.
+        earlier_calls: tool calls in its messages: a model may go on counting from there.
+        forced_call: whether `tool_choice` forced a tool call.
+    """
+
+    thinking: bool | None = None
+    earlier_calls: int = 0
+    forced_call: bool = False
+
+
+def read_request(request: Mapping[str, Any] | None) -> Asked:
+    """What a chat-completions request fixes; nothing where there is none."""
+    if request is None:
+        return Asked()
+    messages = request.get("messages")
+    calls = [
+        message.get("tool_calls")
+        for message in (messages if isinstance(messages, list) else [])
+        if isinstance(message, Mapping)
+    ]
+    choice = request.get("tool_choice")
+    return Asked(
+        thinking=thinking_asked(request),
+        earlier_calls=sum(len(of_message) for of_message in calls if isinstance(of_message, list)),
+        forced_call=isinstance(choice, Mapping) or choice == "required",
+    )
+
+
+def thinking_asked(request: Mapping[str, Any]) -> bool:
+    """Whether a request leaves thinking on, as OpenRouter, Moonshot, vLLM and SGLang name the switch."""
+    reasoning, moonshot, template = (
+        value if isinstance(value := request.get(name), Mapping) else {}
+        for name in ("reasoning", "thinking", "chat_template_kwargs")
+    )
+    switches = (
+        reasoning.get("enabled"),
+        template.get("thinking"),
+        moonshot.get("type") != "disabled",
+        "none" not in (reasoning.get("effort"), request.get("reasoning_effort")),
+    )
+    return False not in switches
+
+
+def layouts(
+    reply: Reply, vocabulary: Vocabulary, format: ModelFormat, stack: ServingStack, asked: Asked
+) -> Iterator[Layout]:
+    """Every layout that the stack can have returned as this reply, plainest first."""
+    for body in _bodies(reply, vocabulary, format, stack, asked):
+        parts = _with_sources(body, reply, stack, asked)
+        if parts is None:
+            continue
+        uncounted = _forced_parts(parts) if asked.forced_call and not stack.counts_forced else 0
+        for end_token in _end_options(reply, stack):
+            ended = () if end_token == "absent" else (Special(END_TURN),)
+            yield Layout((*parts, *ended), end_token, uncounted)
+
+
+def _end_options(reply: Reply, stack: ServingStack) -> tuple[EndToken, ...]:
+    if reply.finish_reason != "length":
+        return ("counted",) if stack.counts_end else ("not counted",)
+    # of a cut reply the end token can only be the last token that was counted
+    return ("absent", "counted") if stack.counts_end else ("absent",)
+
+
+def _forced_parts(parts: Sequence[Special | Slot]) -> int:
+    """How many parts there are up to the start of the first call's arguments."""
+    starts = [place for place, part in enumerate(parts) if part == Special(BEGIN_ARGUMENTS)]
+    return starts[0] + 1 if starts else 0
+
+
+def _bodies(
+    reply: Reply, vocabulary: Vocabulary, format: ModelFormat, stack: ServingStack, asked: Asked
+) -> Iterator[list[Special | Field]]:
+    """The layouts of the token law, before the steps of the stack are undone."""
+    for reasoning, content, sections in _spellings(reply, vocabulary):
+        for thinks in _thinking_options(reply, format, asked.thinking):
+            for head in _heads(reply, format, stack, reasoning, content, thinks):
+                for missing in _missing_closers(reply):
+                    yield [*head, *sections[: len(sections) - missing]]
+
+
+def _spellings(
+    reply: Reply, vocabulary: Vocabulary
+) -> Iterator[tuple[list[Special | Field], list[Special | Field], list[Special | Field]]]:
+    """Every reading of the special tokens that the texts spell: each as the token, or as ordinary text.
+
+    Nothing is read where more than `MOST_SPELLED` are spelled: so many readings would fit a count by chance.
+    """
+    fields = _fields(reply)
+    split = [_split(field, vocabulary) for field in fields]
+    spelled = count_spelled(reply, vocabulary)
+    if spelled > MOST_SPELLED:
+        return
+    for choice in product((True, False), repeat=spelled):
+        is_token = iter(choice)
+        reasoning, content, *arguments = (
+            _joined(field, [part if isinstance(part, str) or next(is_token) else part.text for part in parts])
+            for field, parts in zip(fields, split, strict=True)
+        )
+        yield reasoning, content, _section(reply.tool_calls, arguments)
+
+
+def _fields(reply: Reply) -> list[Field]:
+    """The texts in which special tokens can be spelled."""
+    fields = [Field("reasoning", reply.reasoning or ""), Field("content", reply.content or "")]
+    return fields + [Field("arguments", call.arguments, (place, call)) for place, call in enumerate(reply.tool_calls)]
+
+
+def count_spelled(reply: Reply, vocabulary: Vocabulary) -> int:
+    """How many special tokens the texts of a reply spell."""
+    return sum(len(vocabulary.spelling.findall(field.text)) for field in _fields(reply))
+
+
+def _split(field: Field, vocabulary: Vocabulary) -> list[Segment]:
+    """A field's text cut at the spellings of named special tokens."""
+    parts: list[Segment] = []
+    position = 0
+    for match in vocabulary.spelling.finditer(field.text):
+        parts += [field.text[position : match.start()], Special(match.group())]
+        position = match.end()
+    return [*parts, field.text[position:]]
+
+
+def _joined(field: Field, parts: Sequence[Segment]) -> list[Special | Field]:
+    """Parts of a field with neighbouring texts made one."""
+    joined: list[Special | Field] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if isinstance(part, Special):
+            joined.append(part)
+        elif isinstance(last, Field):
+            joined[-1] = replace(last, text=last.text + part)
+        else:
+            joined.append(replace(field, text=part))
+    return [
+        replace(part, starts=place == 0, ends=place == len(joined) - 1) if isinstance(part, Field) else part
+        for place, part in enumerate(joined)
+    ]
+
+
+def _section(calls: Sequence[ToolCall], arguments: Sequence[list[Special | Field]]) -> list[Special | Field]:
+    if not calls:
+        return []
+    section: list[Special | Field] = [Special(BEGIN_SECTION)]
+    for place, (call, text) in enumerate(zip(calls, arguments, strict=True)):
+        section += [Special(BEGIN_CALL), Field("id", call.id, (place, call)), Special(BEGIN_ARGUMENTS)]
+        section += [*text, Special(END_CALL)]
+    return [*section, Special(END_SECTION)]
+
+
+def _thinking_options(reply: Reply, format: ModelFormat, asked: bool | None) -> list[bool]:
+    """Whether the model thought: told by the format, the request, or the reply; else both."""
+    if format.opening_think == "model":
+        return [True]
+    if format.opening_think == "nobody" or asked is False:
+        return [] if reply.reasoning else [False]
+    return [True] if asked or reply.reasoning else [True, False]
+
+
+def _heads(
+    reply: Reply,
+    format: ModelFormat,
+    stack: ServingStack,
+    reasoning: list[Special | Field],
+    content: list[Special | Field],
+    thinks: bool,
+) -> Iterator[list[Special | Field]]:
+    """What stands before the tool section."""
+    opening: list[Special | Field] = [Special(BEGIN_THINK)] if thinks and format.opening_think == "model" else []
+    if not thinks:
+        yield content
+    elif stack.parses_reasoning:
+        if _may_be_open(reply):
+            yield [*opening, *reasoning]
+        yield [*opening, *reasoning, Special(END_THINK), *content]
+        if Special(END_THINK) in content:
+            yield [*opening, *_closed_by_typing(reasoning, content)]
+    elif not reply.reasoning:
+        head = _left_in_content(content, opening)
+        if head is not None and (Special(END_THINK) in head or reply.tool_calls or reply.finish_reason == "length"):
+            yield head
+
+
+def _closed_by_typing(reasoning: list[Special | Field], content: list[Special | Field]) -> list[Special | Field]:
+    """The think section where the parser, which searches text, cut at a `</think>` that the model had typed."""
+    *before, last = reasoning
+    first, *after = content
+    if not isinstance(last, Field) or not isinstance(first, Field):  # a field begins and ends in text
+        raise TypeError("a field's parts begin and end in text")
+    return [*before, replace(last, text=last.text + END_THINK + first.text, ends=False), *after]
+
+
+def _may_be_open(reply: Reply) -> bool:
+    """Whether `</think>` may not have been sampled: a tool section, or a length cut, can come before it."""
+    return not reply.content and bool(reply.tool_calls or reply.finish_reason == "length")
+
+
+def _left_in_content(content: list[Special | Field], opening: list[Special | Field]) -> list[Special | Field] | None:
+    """The think section as it stands in the content, with its own tokens; None where it does not open."""
+    if not opening:
+        return content
+    blank, *rest = content
+    opens = isinstance(blank, Field) and not blank.text and rest[:1] == opening
+    return rest if opens else None
+
+
+def _missing_closers(reply: Reply) -> tuple[int, ...]:
+    """How many tokens may be missing at the end of the tool section, likeliest first.
+
+    A length cut can fall there, and models end their turn there (MoonshotAI/K2-Vendor-Verifier#12).
+    """
+    if not reply.tool_calls:
+        return (0,)
+    return (2, 1, 0) if reply.finish_reason == "length" else (0, 1, 2)
+
+
+def _with_sources(
+    body: Sequence[Special | Field], reply: Reply, stack: ServingStack, asked: Asked
+) -> list[Special | Slot] | None:
+    """The body with each text's sources; None where the stack cannot have returned one of them."""
+    parts: list[Special | Slot] = []
+    for place, part in enumerate(body):
+        if isinstance(part, Special):
+            parts.append(part)
+            continue
+        around = Surroundings(
+            after_token=place > 0,
+            before_token=place < len(body) - 1,
+            stripped_start=part.starts and f"{part.kind} start" in stack.strips(reply.transport),
+            stripped_end=part.ends and f"{part.kind} end" in stack.strips(reply.transport),
+            before_section=part.kind == "content" and part.ends and bool(reply.tool_calls),
+            begins_blank=part.kind == "reasoning" and part.starts,
+        )
+        sources = _sources(part, stack, around, asked)
+        if not sources:
+            return None
+        parts.append(Slot(part.kind, sources))
+    return parts
+
+
+def _sources(field: Field, stack: ServingStack, around: Surroundings, asked: Asked) -> tuple[str, ...]:
+    if field.kind == "id" and field.call:
+        place, call = field.call
+        return id_sources(call.id, call.name, (place, place + asked.earlier_calls), stack)
+    if field.kind == "arguments" and field.starts and field.ends:
+        return argument_sources(field.text, stack)
+    return text_sources(field.text, stack, around)
