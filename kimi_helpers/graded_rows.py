@@ -10,9 +10,10 @@ from textwrap import shorten
 from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.profile_choice import host_of
 from kimi_helpers.profiles import ProviderProfile
-from kimi_helpers.readings import read_request
-from kimi_helpers.reconstruction import Grade, Reconstruction, reconstruct
-from kimi_helpers.replies import Failure
+from kimi_helpers.prompt_check import PromptCheck, PromptGrade, check_prompt
+from kimi_helpers.readings import read_request, thinking_asked
+from kimi_helpers.reconstruction import Grade, Reconstruction, failed, reconstruct
+from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_sources import SourcedReply
 from kimi_helpers.vocabulary import Vocabulary
 from kimi_helpers.workspace import write_whole
@@ -40,6 +41,10 @@ class GradedRow:
         stack: the serving stack behind the ids; None where none explains the reply.
         end_token: whether the end-of-turn token was counted; None where nothing fits.
         reason: one sentence on the grade.
+        prompt_grade: of `PromptGrade`: how well the prompt that the model saw is known.
+        prompt_ids: the prompt, shape [m]; what it is worth the grade says.
+        prompt_tokens: the stated count.
+        prompt_reason: one sentence on the prompt's grade.
     """
 
     source: str
@@ -59,6 +64,10 @@ class GradedRow:
     end_token: str | None
     stack: str | None
     reason: str
+    prompt_grade: PromptGrade
+    prompt_ids: tuple[int, ...]
+    prompt_tokens: int | None
+    prompt_reason: str
 
 
 def grade_replies(
@@ -76,29 +85,40 @@ def grade_replies(
         format: the layout of all replies; by default each reply's model tells.
     """
     for reply in replies:
-        yield _grade(reply, vocabulary_of, profiles, format)
+        outcome = reply.outcome
+        layout = format or format_of_model(outcome.model or "")
+        if isinstance(outcome, Failure):
+            yield graded_row(reply, layout, failed(outcome), None)
+        elif layout is None:
+            yield graded_row(reply, None, unknown_model(outcome), None)
+        else:
+            vocabulary, profile = vocabulary_of(layout), profiles.get(host_of(outcome))
+            result = reconstruct(outcome, vocabulary, layout, profile, read_request(reply.request))
+            yield graded_row(reply, layout, result, prompt_of(reply, outcome, vocabulary, layout))
 
 
-def _grade(
-    sourced: SourcedReply,
-    vocabulary_of: Callable[[ModelFormat], Vocabulary],
-    profiles: Mapping[str, ProviderProfile],
-    format: ModelFormat | None,
+def unknown_model(reply: Reply) -> Reconstruction:
+    """What there is to say of a reply whose token law is not known."""
+    reason = f"the model {reply.model or '(unnamed)'} is none whose token law is known; name its format if it is"
+    return Reconstruction(b"", Grade.unresolved, reason)
+
+
+def prompt_of(sourced: SourcedReply, reply: Reply, vocabulary: Vocabulary, layout: ModelFormat) -> PromptCheck:
+    """The check of the prompt behind a reply."""
+    return check_prompt(
+        sourced.request,
+        reply.usage.prompt_tokens if reply.usage else None,
+        vocabulary,
+        layout,
+        thinking=None if sourced.request is None else thinking_asked(sourced.request),
+        engine_prompt_ids=reply.engine_prompt_token_ids,
+    )
+
+
+def graded_row(
+    sourced: SourcedReply, layout: ModelFormat | None, result: Reconstruction, prompt: PromptCheck | None
 ) -> GradedRow:
-    outcome = sourced.outcome
-    layout = format or format_of_model(outcome.model or "")
-    if isinstance(outcome, Failure):
-        result = Reconstruction(b"", Grade.failed, f"{outcome.kind.value}: {outcome.message}")
-    elif layout is None:
-        reason = f"the model {outcome.model or '(unnamed)'} is none whose token law is known; name its format if it is"
-        result = Reconstruction(b"", Grade.unresolved, reason)
-    else:
-        profile = profiles.get(host_of(outcome))
-        result = reconstruct(outcome, vocabulary_of(layout), layout, profile, read_request(sourced.request))
-    return _row(sourced, layout, result)
-
-
-def _row(sourced: SourcedReply, layout: ModelFormat | None, result: Reconstruction) -> GradedRow:
+    """The row of a reply from its reconstruction and the check of its prompt (None where there is no reply)."""
     outcome = sourced.outcome
     fits = bool(result.data)
     return GradedRow(
@@ -119,6 +139,10 @@ def _row(sourced: SourcedReply, layout: ModelFormat | None, result: Reconstructi
         end_token=result.candidates[0].end_token if fits else None,
         stack=result.stack,
         reason=result.reason,
+        prompt_grade=prompt.grade if prompt else PromptGrade.unchecked,
+        prompt_ids=prompt.prompt_ids if prompt else (),
+        prompt_tokens=prompt.stated_tokens if prompt else None,
+        prompt_reason=prompt.reason if prompt else "there is no reply.",
     )
 
 

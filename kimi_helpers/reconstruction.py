@@ -8,7 +8,7 @@ text into as many tokens, which no count can show.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -26,6 +26,7 @@ from kimi_helpers.reading_search import (
     in_ids,
     packed,
     reasoning_count,
+    source_pieces,
     unpacked,
 )
 from kimi_helpers.readings import MOST_SPELLED, Asked, Layout, Slot, count_spelled, layouts
@@ -92,8 +93,16 @@ class Reconstruction:
 
 
 @dataclass(frozen=True)
+class Possibility:
+    """A layout of a reply under one of the serving stacks that its profile leaves open."""
+
+    stack: ServingStack
+    layout: Layout
+
+
+@dataclass(frozen=True)
 class _Option:
-    """A layout under one of the stacks that are open."""
+    """A possibility in token ids."""
 
     stack: ServingStack
     choices: Choices
@@ -105,7 +114,6 @@ def reconstruct(
     format: ModelFormat,
     profile: ProviderProfile | None = None,
     asked: Asked | None = None,
-    encode: Encode | None = None,
 ) -> Reconstruction:
     """Token ids and grade of one reply.
 
@@ -118,37 +126,72 @@ def reconstruct(
         format: the layout of its model.
         profile: what is known of its host.
         asked: what the request fixes, of `read_request`.
-        encode: ordinary text to ids, the same as `vocabulary.encode_unchunked`; a faster one, or one that remembers.
     """
     if isinstance(outcome, Failure):
-        return Reconstruction(b"", Grade.failed, f"{outcome.kind.value}: {outcome.message}")
-    stacks = profile.stacks if profile else AS_RETURNED
-    once = cache(encode or encoder_of(vocabulary))
-    options = [
-        _Option(stack, in_ids(layout, vocabulary, once))
-        for stack in stacks
-        for layout in layouts(outcome, vocabulary, format, stack, asked or Asked())
+        return failed(outcome)
+    possible = possibilities(outcome, vocabulary, format, profile, asked or Asked())
+    return settle(outcome, possible, vocabulary, format, profile, cache(encoder_of(vocabulary)))
+
+
+def failed(failure: Failure) -> Reconstruction:
+    """What there is to say of an exchange that gave no reply."""
+    return Reconstruction(b"", Grade.failed, f"{failure.kind.value}: {failure.message}")
+
+
+def possibilities(
+    reply: Reply, vocabulary: Vocabulary, format: ModelFormat, profile: ProviderProfile | None, asked: Asked
+) -> list[Possibility]:
+    """All that the stacks left open by a profile can have returned as this reply; arguments as `reconstruct`."""
+    return [
+        Possibility(stack, layout)
+        for stack in (profile.stacks if profile else AS_RETURNED)
+        for layout in layouts(reply, vocabulary, format, stack, asked)
     ]
-    if not options:
-        return Reconstruction(b"", Grade.unresolved, _why_no_reading(outcome, vocabulary, format, stacks))
-    if outcome.engine_token_ids is not None:
-        return _from_engine(outcome.engine_token_ids, options, vocabulary)
-    listed = _listed_ids(outcome, vocabulary)
+
+
+def settle(
+    reply: Reply,
+    possible: Sequence[Possibility],
+    vocabulary: Vocabulary,
+    format: ModelFormat,
+    profile: ProviderProfile | None,
+    encode: Encode,
+) -> Reconstruction:
+    """`reconstruct` from the possibilities on.
+
+    Args:
+        encode: ordinary text to packed ids, the same as `encoder_of(vocabulary)`; asked for `texts_to_encode` only.
+    """
+    if not possible:
+        return Reconstruction(b"", Grade.unresolved, _why_no_reading(reply, vocabulary, format, profile))
+    options = [_Option(each.stack, in_ids(each.layout, vocabulary, encode)) for each in possible]
+    if reply.engine_token_ids is not None:
+        return _from_engine(reply.engine_token_ids, options, vocabulary)
+    listed = _listed_ids(reply, vocabulary)
     if listed and (complete := _completed(listed, options, vocabulary)):
         reason = "the host returned the bytes of every token, and they spell the reply" + _filled(listed, complete)
         return _graded(packed(complete), Grade.logprob_bytes, reason, _plain(options))
     content_known = [_with_content(option, listed, vocabulary) for option in options] if listed else []
     if known := [option for option in content_known if option]:
-        return _from_count(outcome, known, vocabulary, profile, "the content's ids come from its tokens' bytes; ")
-    return _from_count(outcome, options, vocabulary, profile, "")
+        return _from_count(reply, known, vocabulary, profile, "the content's ids come from its tokens' bytes; ")
+    return _from_count(reply, options, vocabulary, profile, "")
 
 
-def _why_no_reading(reply: Reply, vocabulary: Vocabulary, format: ModelFormat, stacks: Sequence[ServingStack]) -> str:
+def texts_to_encode(possible: Sequence[Possibility]) -> Iterator[str]:
+    """The texts that `settle` will ask its encoder for; some come more than once."""
+    for each in possible:
+        for part in each.layout.parts:
+            if isinstance(part, Slot):
+                for source in part.sources:
+                    yield from source_pieces(source, part)
+
+
+def _why_no_reading(reply: Reply, vocabulary: Vocabulary, format: ModelFormat, profile: ProviderProfile | None) -> str:
     if (spelled := count_spelled(reply, vocabulary)) > MOST_SPELLED:
         return f"the text spells {spelled} special tokens, too many readings for a count to choose"
     if reply.reasoning and not format.thinks:
         return f"the reply holds reasoning, but {format.name} does not think"
-    names = " or ".join(f"`{stack.name}`" for stack in stacks[:3])
+    names = " or ".join(f"`{stack.name}`" for stack in (profile.stacks if profile else AS_RETURNED)[:3])
     return f"no host with the serving stack {names} returns such a text to such a request"
 
 
