@@ -4,16 +4,23 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
 
 from kimi_helpers.formats import FORMATS, ModelFormat, PromptError
-from kimi_helpers.rank_files import VocabularyError, commit_of, download_vocabulary
-from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
+from kimi_helpers.rank_files import VocabularyError
+from kimi_helpers.vocabulary import UnknownSpecialToken, Vocabulary, load_vocabulary
 from kimi_helpers.workspace import NOTEBOOKS, OUTPUTS, ROOT
+
+if TYPE_CHECKING:
+    from kimi_helpers.graded_rows import GradedRow
+
+SWITCHES = ("thinking", "preserve_thinking", "add_generation_prompt")
 
 tokenizer_option = click.option(
     "--tokenizer",
@@ -28,11 +35,18 @@ def main() -> None:
     """Kimi replies of chat-completions APIs, turned into graded token ids."""
 
 
+@cache
 def _load(tokenizer: str | None, format: ModelFormat) -> Vocabulary:
     try:
         return load_vocabulary(tokenizer, format.name)
     except VocabularyError as error:
         raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise _unusable(error, "read") from None
+
+
+def _unusable(error: OSError, done: str) -> click.UsageError:
+    return click.UsageError(f"{error.filename} cannot be {done}: {error.strerror}")
 
 
 @main.command()
@@ -53,9 +67,13 @@ def run(
     try:
         parameters = _parameters(files) | dict(given)
         runner.plan_parameters(paths, parameters)
-        run_dir = runner.new_run_dir(OUTPUTS)
-        wired = _wiring(paths, run_dir.relative_to(ROOT).as_posix()) | parameters
-        runs = runner.run_pipeline(paths, wired, run_dir, cell_timeout=cell_timeout, progress=True)
+        run_dir = _new_run_dir()
+        wired = _wiring(paths, run_dir.relative_to(ROOT).as_posix(), parameters) | parameters
+        try:
+            runs = runner.run_pipeline(paths, wired, run_dir, cell_timeout=cell_timeout, progress=True)
+        except runner.NotebookError:
+            run_dir.rmdir()  # nothing has run, so nothing is in it
+            raise
     except runner.NotebookError as error:
         raise click.UsageError(str(error)) from None
     for done in runs:
@@ -66,8 +84,9 @@ def run(
 
 def _notebook(name: str) -> Path:
     for path in (Path(name), NOTEBOOKS / name, NOTEBOOKS / f"{name}.ipynb"):
-        if path.is_file() and path.suffix == ".ipynb":
-            return path
+        with suppress(OSError):  # a name can be longer than the file system allows
+            if path.is_file() and path.suffix == ".ipynb":
+                return path
     known = ", ".join(path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb")))
     raise click.UsageError(f"there is no notebook {name}; give a path, or one of {known}")
 
@@ -77,23 +96,42 @@ def _parameters(files: Sequence[str]) -> dict[str, Any]:
     for file in files:
         try:
             content = yaml.safe_load(Path(file).read_text("utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise click.UsageError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise click.UsageError(f"{file} is not YAML: {_yaml_problem(error)}") from None
         if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
             raise click.UsageError(f"{file} does not map parameter names to values; write lines of `name: value`")
         parameters |= content
     return parameters
 
 
-def _wiring(paths: Sequence[Path], run_dir: str) -> dict[str, Any]:
+def _yaml_problem(error: Exception) -> str:
+    """What is wrong and where, without the line itself: a key may stand in it."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _wiring(paths: Sequence[Path], run_dir: str, given: dict[str, Any]) -> dict[str, Any]:
     """Where the notebooks of one run leave files for each other, relative to the workspace's root."""
     from kimi_helpers.runner import read_parameters  # noqa: PLC0415
 
-    declared = {name for path in paths for name in read_parameters(path)}
+    defaults = {name: parameter.default for path in paths for name, parameter in read_parameters(path).items()}
+    values = defaults | {"out": run_dir} | given
     wiring = {"out": run_dir}
     if any(path.stem == "03_generation" for path in paths):
-        wiring |= {"replies": f"{run_dir}/journal.sqlite", "truth": f"{run_dir}/truth.jsonl"}
-    return {name: value for name, value in wiring.items() if name in declared}
+        wiring["replies"] = f"{values['out']}/journal.sqlite"
+        if values.get("base_url") == "loopback":  # no other host tells the truth
+            wiring["truth"] = f"{values['out']}/truth.jsonl"
+    return {name: value for name, value in wiring.items() if name in defaults}
+
+
+def _new_run_dir() -> Path:
+    from kimi_helpers.run_record import new_run_dir  # noqa: PLC0415
+
+    try:
+        return new_run_dir(OUTPUTS)
+    except OSError as error:
+        raise _unusable(error, "written") from None
 
 
 def _shown(path: Path) -> str:
@@ -107,38 +145,62 @@ def _shown(path: Path) -> str:
 @tokenizer_option
 @format_option
 @click.option("--profile", type=click.Path(exists=True, dir_okay=False), help="What is known of hosts (TOML).")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="JSON lines.  [default: outputs/RUN/]")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
+    help="JSON lines.  [default: outputs/RUN/]",
+)
 def reconstruct(
     paths: tuple[Path, ...], tokenizer: str | None, format_name: str | None, profile: str | None, out: Path | None
 ) -> None:
-    """Turn recorded replies (.json, .sse), folders of them, or journals into graded token ids."""
-    from kimi_helpers.graded_rows import grade_replies, table_text, write_rows  # noqa: PLC0415
+    """Turn recorded replies (.json, .sse), folders of them, or journals into graded token ids.
+
+    Without --profile the known serving stacks are tried on all replies of each host; those that explain all of them
+    stay open, and ids are called exact only where all of these agree and the replies are not few.
+    """
+    from kimi_helpers.graded_rows import grade_replies, table_text  # noqa: PLC0415
     from kimi_helpers.journal import JournalError  # noqa: PLC0415
+    from kimi_helpers.profile_choice import describe_profiles, profiles_of_batch  # noqa: PLC0415
     from kimi_helpers.profiles import ProfileError, read_profiles  # noqa: PLC0415
     from kimi_helpers.reply_sources import SourceError, find_sources, read_sources  # noqa: PLC0415
-    from kimi_helpers.run_record import new_run_dir  # noqa: PLC0415
+    from kimi_helpers.serving_stacks import known_stacks  # noqa: PLC0415
 
-    sources = find_sources(paths)
-    if not sources:
-        raise click.UsageError("none of the paths is a recorded body (.json, .sse), a folder of them, or a journal")
-    loaded: dict[str, Vocabulary] = {}
-
-    def vocabulary_of(format: ModelFormat) -> Vocabulary:
-        if format.name not in loaded:
-            loaded[format.name] = _load(tokenizer, format)
-        return loaded[format.name]
+    def vocabulary_of(layout: ModelFormat) -> Vocabulary:
+        return _load(tokenizer, layout)
 
     try:
-        profiles = read_profiles(profile) if profile else {}
+        sources = find_sources(paths)
         format = FORMATS[format_name] if format_name else None
+        profiles = read_profiles(profile) if profile else {}
+        unexplained: list[str] = []
+        if not profile:
+            batch = read_sources(sources)
+            profiles, unexplained = profiles_of_batch(batch, vocabulary_of, known_stacks(), format)
         rows = list(grade_replies(read_sources(sources), vocabulary_of, profiles, format))
     except (ProfileError, SourceError, JournalError) as error:
         raise click.UsageError(str(error)) from None
-    target = out or new_run_dir(OUTPUTS) / "replies.jsonl"
-    write_rows(target, rows)
+    except UnknownSpecialToken as error:
+        raise click.UsageError(f"{error}; give the tokenizer of the replies' model") from None
+    except OSError as error:
+        raise _unusable(error, "read") from None
+    target = out or _new_run_dir() / "replies.jsonl"
+    _write(target, rows)
     click.echo(table_text(rows))
-    click.echo(f"\nWrote {len(rows)} rows to {_shown(target.resolve())}")
+    if not profile:
+        click.echo(f"\n{describe_profiles(profiles, unexplained)}")
+    click.echo(f"\nWrote {len(rows)} rows to {_shown(target)}")
     sys.exit(any(row.grade == "failed" for row in rows))
+
+
+def _write(target: Path, rows: "Sequence[GradedRow]") -> None:
+    from kimi_helpers.graded_rows import write_rows  # noqa: PLC0415
+
+    try:
+        if target.exists() and not target.is_file():
+            raise click.UsageError(f"{target} is a device or a pipe, which the file would replace; name another --out")
+        write_rows(target, rows)
+    except OSError as error:
+        raise click.UsageError(f"{target} cannot be written: {error.strerror}; name another --out") from None
 
 
 @main.command("prompt-ids")
@@ -157,29 +219,48 @@ def prompt_ids(conversations: Any, tokenizer: str | None, format_name: str | Non
         if line.strip():
             try:
                 click.echo(json.dumps(_prompt_ids(line, tokenizer, format_name, recognise_specials)))
-            except (PromptError, ValueError) as error:
+            except (ValueError, RecursionError) as error:
                 failed = True
                 click.echo("null")
-                click.echo(f"line {number}: {error}", err=True)
+                click.echo(f"line {number}: {_printable(error)}", err=True)
     sys.exit(failed)
 
 
+def _printable(error: Exception) -> str:
+    from kimi_helpers.graded_rows import printable  # noqa: PLC0415
+
+    return printable(str(error))
+
+
 def _prompt_ids(line: bytes, tokenizer: str | None, format_name: str | None, recognise_specials: bool) -> list[int]:
-    row = json.loads(line)
-    if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
-        raise PromptError("not a JSON object with a list of messages")
+    row = _conversation(line)
     name = format_name or row.get("format") or "kimi-k2.5"
     if name not in FORMATS:
         raise PromptError(f"there is no format {name!r}; the formats are {', '.join(FORMATS)}")
     format = FORMATS[name]
-    switches = {
-        switch: row[switch]
-        for switch in ("thinking", "preserve_thinking", "add_generation_prompt")
-        if row.get(switch) is not None
-    }
+    switches = {switch: row[switch] for switch in SWITCHES if row.get(switch) is not None}
     return format.prompt_ids(
         _load(tokenizer, format), row["messages"], row.get("tools"), recognise_specials=recognise_specials, **switches
     )
+
+
+def _conversation(line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise PromptError(f"not JSON ({error}); write an object a line") from None
+    if not isinstance(row, dict):
+        raise PromptError("not a JSON object; write an object with a list of messages")
+    kinds: dict[str, tuple[type | UnionType, str]] = {
+        "messages": (list, "a list"),
+        "tools": (list | None, "a list"),
+        "format": (str | None, "a text"),
+        **dict.fromkeys(SWITCHES, (bool | None, "true or false")),
+    }
+    for name, (kind, words) in kinds.items():
+        if not isinstance(row.get(name), kind):
+            raise PromptError(f"{name} must be {words}")
+    return row
 
 
 @main.command()
@@ -191,7 +272,7 @@ def simulate(port: int) -> None:
     try:
         serve(port)
     except OSError as error:
-        raise click.UsageError(f"port {port} cannot be used ({error.strerror}); choose another with --port") from None
+        raise click.UsageError(f"--port {port}: {error.strerror}") from None
 
 
 @main.group()
@@ -204,12 +285,16 @@ def vocabulary() -> None:
 @click.option("--revision", help="A full commit.  [default: the newest, which is printed]")
 def download(hub_id: str, revision: str | None) -> None:
     """Fetch tiktoken.model and tokenizer_config.json of HUB_ID at one commit, and check them."""
+    from kimi_helpers.vocabulary_download import commit_of, download_vocabulary  # noqa: PLC0415
+
     try:
         commit = revision or commit_of(hub_id)
         folder = download_vocabulary(hub_id, commit)
         loaded = load_vocabulary(folder)
     except VocabularyError as error:
         raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise _unusable(error, "written") from None
     click.echo(f"{hub_id} at {commit}: {loaded.ranks} ranks, {len(loaded.named)} named special tokens\n{folder}")
 
 

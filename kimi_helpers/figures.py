@@ -8,10 +8,13 @@ from html import escape
 import matplotlib.pyplot as plt
 import pandas as pd
 from IPython.display import display
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kimi_helpers.reconstruction import Grade
 from kimi_helpers.vocabulary import Vocabulary
+
+LONGEST_NAME = 40
 
 # Okabe and Ito's colours, apart for every kind of colour vision; hatches tell the grades apart without colour.
 _GRADE_STYLE: dict[Grade, tuple[str, str]] = {
@@ -24,6 +27,10 @@ _GRADE_STYLE: dict[Grade, tuple[str, str]] = {
     Grade.failed: ("#D55E00", "--"),
 }
 _VISIBLE = {" ": "·", "\n": "⏎", "\t": "→"}
+# Marks, letters and symbols by their category, that leave no trace: fillers, the blank of Braille, variation selectors.
+_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {
+    chr(code) for code in (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+}
 _STYLE = (
     "<style>.tokens{font:13px/2.1 ui-monospace,monospace;white-space:normal;overflow-wrap:anywhere}"
     ".tokens span{border:1px solid #999;border-radius:3px;padding:1px 2px;margin:0 1px 0 0;color:#111;background:#fff}"
@@ -36,8 +43,8 @@ _STYLE = (
 def visible(data: bytes) -> str:
     """One token's bytes as text in which everything can be seen.
 
-    Blanks are `·`, `⏎` and `→`; bytes that are no character alone, and characters that do not print or change the
-    direction of text, are written as escapes.
+    Blanks are `·`, `⏎` and `→`; bytes that are no character alone, characters that do not print or change the
+    direction of text, and those three signs themselves, are written as escapes.
     """
     try:
         text = data.decode("utf-8")
@@ -47,7 +54,7 @@ def visible(data: bytes) -> str:
 
 
 def _prints(char: str) -> bool:
-    return unicodedata.category(char)[0] not in "CZ"
+    return unicodedata.category(char)[0] not in "CZ" and char not in _UNSEEN and char not in _VISIBLE.values()
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,7 @@ def grade_figure(counts: Mapping[str, Mapping[str, int]]) -> Figure:
         counts: provider -> grade -> number of replies.
     """
     hosts = list(counts)[::-1]
+    places = range(len(hosts))
     figure, axes = plt.subplots(figsize=(8, 0.5 * len(hosts) + 1.4), layout="constrained")
     start = [0] * len(hosts)
     for grade in Grade:
@@ -127,17 +135,24 @@ def grade_figure(counts: Mapping[str, Mapping[str, int]]) -> Figure:
         if any(widths):
             colour, hatch = _GRADE_STYLE[grade]
             bars = axes.barh(
-                hosts, widths, left=start, color=colour, hatch=hatch, edgecolor="#333333", label=grade.value
+                places, widths, left=start, color=colour, hatch=hatch, edgecolor="#333333", label=grade.value
             )
             for text in axes.bar_label(bars, [str(width) if width else "" for width in widths], label_type="center"):
                 text.set_bbox(
                     {"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85 if text.get_text() else 0}
                 )
             start = [before + width for before, width in zip(start, widths, strict=True)]
+    _name_rows(axes, places, hosts)
     axes.set_xlabel("replies")
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper left", ncols=4, frameon=False)
+    if any(start):
+        figure.legend(loc="outside upper left", ncols=4, frameon=False)
     return figure
+
+
+def _name_rows(axes: Axes, places: Sequence[int], hosts: Sequence[str]) -> None:
+    """Hosts on the y axis, as they are: a name is untrusted, and `$` in it would be read as a formula."""
+    axes.set_yticks(places, [host[:LONGEST_NAME] for host in hosts], parse_math=False)
 
 
 def describe_grades(counts: Mapping[str, Mapping[str, int]]) -> str:
@@ -146,7 +161,7 @@ def describe_grades(counts: Mapping[str, Mapping[str, int]]) -> str:
         f"{host}: " + ", ".join(f"{number} {grade}" for grade, number in grades.items() if number)
         for host, grades in counts.items()
     )
-    return "Bars of replies by grade. " + "; ".join(hosts) + "."
+    return "Bars of replies by grade. " + ("; ".join(hosts) or "No replies") + "."
 
 
 def length_figure(lengths: Mapping[str, Sequence[int]]) -> Figure:
@@ -157,11 +172,16 @@ def length_figure(lengths: Mapping[str, Sequence[int]]) -> Figure:
     """
     hosts = list(lengths)[::-1]
     figure, axes = plt.subplots(figsize=(8, 0.5 * len(hosts) + 1.2), layout="constrained")
-    axes.boxplot([list(lengths[host]) for host in hosts], orientation="horizontal", tick_labels=hosts, showfliers=False)
-    for place, host in enumerate(hosts, 1):
+    places = range(len(hosts))
+    for place, host in zip(places, hosts, strict=True):
+        axes.boxplot(
+            lengths[host], positions=[place], widths=0.5, orientation="horizontal", showfliers=False, manage_ticks=False
+        )
         axes.plot(lengths[host], [place] * len(lengths[host]), "o", color="#0072B2", alpha=0.25, markersize=4)
+    _name_rows(axes, places, hosts)
     axes.set_xlabel("completion tokens, as billed")
     axes.set_xlim(left=0)
+    axes.set_ylim(-0.6, len(hosts) - 0.4)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -173,4 +193,4 @@ def describe_lengths(lengths: Mapping[str, Sequence[int]]) -> str:
         for host, values in lengths.items()
         if values
     )
-    return "Billed completion tokens by host. " + "; ".join(hosts) + "."
+    return "Billed completion tokens by host. " + ("; ".join(hosts) or "None stated") + "."

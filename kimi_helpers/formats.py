@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from kimi_helpers.tool_declarations import json_declarations, typescript_declarations
-from kimi_helpers.vocabulary import Vocabulary, chunk_borders, pieces
+from kimi_helpers.vocabulary import UnknownSpecialToken, Vocabulary, chunk_borders, pieces
 
 BEGIN_THINK = "<think>"
 END_THINK = "</think>"
@@ -146,7 +146,7 @@ class ModelFormat:
             return vocabulary.encode(as_text(segments), specials=True)
         try:
             return encode_segments(vocabulary, segments)
-        except KeyError as error:
+        except UnknownSpecialToken as error:
             raise PromptError(f"{error.args[0]}; load the table of {self.name}.") from error
 
     def completion_segments(
@@ -263,7 +263,7 @@ def encode_segments(vocabulary: Vocabulary, segments: Sequence[Segment]) -> list
     special token that lies across a cut, which the official class breaks into text, stays whole.
 
     Raises:
-        KeyError: the vocabulary names no such special token.
+        UnknownSpecialToken: the vocabulary names no such special token.
     """
     borders = chunk_borders(as_text(segments))
     ids: list[int] = []

@@ -165,7 +165,7 @@ def table_text(rows: Sequence[GradedRow], most: int = 60) -> str:
     """The rows as a table, then the grades by provider; of more than `most` rows the grades alone."""
     listed = [
         {
-            "source": Path(row.source).name,
+            "source": printable(Path(row.source).name),
             "provider": printable(row.provider or "-"),
             "format": row.format or "-",
             "grade": row.grade.value,

@@ -157,7 +157,8 @@ def read_journal(path: Path | str) -> Iterator[Exchange]:
     with closing(connection):
         with _opening(path):
             _check(connection)
-        yield from _exchanges(connection)
+        with _reading(path):
+            yield from _exchanges(connection)
 
 
 @contextmanager
@@ -170,6 +171,16 @@ def _opening(path: Path | str) -> Iterator[None]:
         ) from None
     except sqlite3.DatabaseError:
         raise JournalError(f"{path} is no journal of replies: name another file.") from None
+
+
+@contextmanager
+def _reading(path: Path | str) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+        raise JournalError(
+            f"{path} is damaged ({error}): the rows before can be read; take a copy of the file."
+        ) from None
 
 
 def _begin(connection: sqlite3.Connection, settings: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ def load_notebook(path: Path) -> NotebookNode:
         notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     except OSError as error:
         raise NotebookError(f"{path}: cannot be read ({error.strerror}); give the path of a notebook") from error
-    except (ValueError, AttributeError, nbformat.ValidationError) as error:
+    except (ValueError, AttributeError, RecursionError, nbformat.ValidationError) as error:
         detail = str(error).strip().split("\n")[0][:120]
         raise NotebookError(f"{path}: is no notebook ({detail}); give an .ipynb file of format 4") from error
     upgraded: NotebookNode = nbformat.v4.upgrade(notebook)  # type: ignore[no-untyped-call]

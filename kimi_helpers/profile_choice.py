@@ -1,6 +1,6 @@
 """Which known serving stacks explain all replies of a host: the profile that a batch of replies supports."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -111,3 +111,13 @@ def profiles_of_batch(
     chosen = {host: choose_profile(host, of_host, stacks) for host, of_host in evidence.items()}
     found = {host: profile for host, profile in chosen.items() if profile}
     return found, [host for host in chosen if host not in found]
+
+
+def describe_profiles(profiles: Mapping[str, ProviderProfile], unexplained: Sequence[str]) -> str:
+    """A line a host: which serving stacks explain all its counted replies, how many those are, or that none does."""
+    lines = [
+        f"{host}: {' | '.join(stack.name for stack in profile.stacks)} (n = {profile.replies})"
+        for host, profile in profiles.items()
+    ]
+    lines += [f"{host}: no known serving stack explains all its counted replies" for host in unexplained]
+    return "\n".join(["Serving stacks that explain every counted reply of a host:", *lines])

@@ -31,7 +31,7 @@ from kimi_helpers.formats import (
     as_text,
     encode_segments,
 )
-from kimi_helpers.vocabulary import Vocabulary
+from kimi_helpers.vocabulary import UnknownSpecialToken, Vocabulary
 from kimi_helpers.workspace import DATA
 
 Ids = tuple[int, ...]
@@ -172,7 +172,7 @@ def _render(request: _Request, handling: _Handling, vocabulary: Vocabulary, form
         return tuple(vocabulary.encode(as_text(segments), specials=True))
     try:
         return tuple(encode_segments(vocabulary, segments))
-    except KeyError as error:
+    except UnknownSpecialToken as error:
         raise PromptError(f"{error.args[0]}; load the table of {format.name}.") from None
 
 

@@ -8,14 +8,11 @@ import base64
 import binascii
 import hashlib
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import httpx
 import splintr
 
 from kimi_helpers.workspace import DATA, cache_folder, write_whole
@@ -89,7 +86,7 @@ def packaged_rank_file() -> bytes:
         VocabularyError: the installed splintr-rs holds other ranks.
     """
     known = kimi_ranks()
-    cached = cache_folder() / known.sha256 / RANK_FILE
+    cached = _packaged_path()
     if cached.is_file() and digest(data := cached.read_bytes()) == known.sha256:
         return data
     tokenizer = splintr.Tokenizer.from_pretrained("kimi_k2")
@@ -104,67 +101,20 @@ def packaged_rank_file() -> bytes:
     return data
 
 
-def commit_of(hub_id: str) -> str:
-    """The newest commit of a hub repository, to pin a download to.
+def packaged_rank_path() -> Path:
+    """Where Kimi's rank file lies, checked, for a library that reads it from disk.
 
     Raises:
-        VocabularyError: the hub cannot be reached, or has no such repository.
+        VocabularyError: as `packaged_rank_file`.
     """
-    from huggingface_hub import HfApi  # noqa: PLC0415  (slow import, needed only here)
-
-    with _hub_errors(hub_id):
-        return str(HfApi().model_info(hub_id).sha)
+    packaged_rank_file()
+    return _packaged_path()
 
 
-def _fetch_from_hub(hub_id: str, name: str, revision: str) -> bytes:
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415
-
-    with _hub_errors(hub_id):
-        return Path(hf_hub_download(hub_id, name, revision=revision)).read_bytes()
-
-
-@contextmanager
-def _hub_errors(hub_id: str) -> Iterator[None]:
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError  # noqa: PLC0415
-
-    try:
-        yield
-    except (HfHubHTTPError, HFValidationError, OSError, httpx.HTTPError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise VocabularyError(f"{hub_id} cannot be fetched from the hub: {type(error).__name__}: {reason}") from None
+def _packaged_path() -> Path:
+    return cache_folder() / kimi_ranks().sha256 / RANK_FILE
 
 
 def hub_folder(hub_id: str, revision: str) -> Path:
-    """Where `download_vocabulary` puts the two files of a hub repository at one commit."""
+    """Where a download puts the two files of a hub repository at one commit."""
     return cache_folder() / "hub" / hub_id.replace("/", "--") / revision
-
-
-def download_vocabulary(hub_id: str, revision: str, fetch: Callable[[str, str, str], bytes] = _fetch_from_hub) -> Path:
-    """Fetch `tiktoken.model` and `tokenizer_config.json` of a hub repository at one commit.
-
-    Args:
-        hub_id: `organisation/name`.
-        revision: the full commit (40 hex digits): a branch can change under a data set, a commit cannot.
-        fetch: (hub id, file name, revision) -> bytes.
-
-    Returns:
-        The folder that holds both files, fit for `load_vocabulary`.
-
-    Raises:
-        VocabularyError: the revision is not a commit, or the rank file is not Kimi's. Nothing is written then.
-    """
-    if not re.fullmatch(r"[0-9a-f]{40}", revision):
-        raise VocabularyError(
-            f"revision {revision!r} is not a full commit (40 hex digits); copy one from the repository's history."
-        )
-    files = {name: fetch(hub_id, name, revision) for name in (RANK_FILE, TABLE_FILE)}
-    found = digest(files[RANK_FILE])
-    if found != kimi_ranks().sha256:
-        raise VocabularyError(
-            f"{hub_id} at {revision[:12]}: {RANK_FILE} has sha256 {found[:12]}..., not Kimi's"
-            f" {kimi_ranks().sha256[:12]}...; name a repository of the Kimi K2 family."
-        )
-    folder = hub_folder(hub_id, revision)
-    for name, data in files.items():
-        write_whole(folder / name, data)
-    return folder

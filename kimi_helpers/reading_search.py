@@ -36,8 +36,18 @@ def unpacked(data: bytes) -> Ids:
 
 
 def encoder_of(vocabulary: Vocabulary) -> Encode:
-    """The vocabulary's own encoder of ordinary text. A completion is never cut into chunks, as prompts are."""
-    return lambda text: packed(vocabulary.encode_unchunked(text))
+    """The vocabulary's own encoder of ordinary text. A completion is not cut into chunks, as prompts are.
+
+    Only runs of blanks that are too long for one piece are cut: no model samples those.
+    """
+
+    def encode(text: str) -> bytes:
+        try:
+            return packed(vocabulary.encode_unchunked(text))
+        except ValueError:
+            return packed(vocabulary.encode(text))
+
+    return encode
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ class Choices:
     def fitting(self, billed: int) -> Iterator[Reading]:
         """All readings that make the billed count, plainest first."""
         wanted = (billed + self.end_uncounted) * ID_BYTES
-        for chosen in self._choose(0, wanted, self._reachable()):
+        for chosen in self._choose(wanted):
             yield self._reading(chosen)
 
     def _reachable(self) -> list[set[int]]:
@@ -103,15 +113,19 @@ class Choices:
     def _counted(self, place: int, ids: bytes) -> int:
         return 0 if place < self.layout.uncounted else len(ids)
 
-    def _choose(self, place: int, left: int, reachable: Sequence[set[int]]) -> Iterator[list[bytes]]:
-        if left not in reachable[place]:
-            return
-        if place == len(self.parts):
-            yield []
-            return
-        for ids in self.parts[place]:
-            for others in self._choose(place + 1, left - self._counted(place, ids), reachable):
-                yield [ids, *others]
+    def _choose(self, wanted: int) -> Iterator[list[bytes]]:
+        """One alternative of each part, `wanted` counted bytes together; depth first, without recursion."""
+        reachable = self._reachable()
+        pending: list[tuple[int, list[bytes]]] = [(wanted, [])]
+        while pending:
+            left, chosen = pending.pop()
+            place = len(chosen)
+            if left not in reachable[place]:
+                continue
+            if place == len(self.parts):
+                yield chosen
+                continue
+            pending += [(left - self._counted(place, ids), [*chosen, ids]) for ids in reversed(self.parts[place])]
 
     def _reading(self, chosen: Sequence[bytes]) -> Reading:
         billed = sum(map(len, chosen[self.layout.uncounted :])) // ID_BYTES - self.end_uncounted

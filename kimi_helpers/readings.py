@@ -164,6 +164,9 @@ def _bodies(
             for head in _heads(reply, format, stack, reasoning, content, thinks):
                 for missing in _missing_closers(reply):
                     yield [*head, *sections[: len(sections) - missing]]
+                if stack.blanks and reply.finish_reason == "length" and not sections:
+                    # cut behind a token that the parser took away, whose blank stays
+                    yield [*head, Special(BEGIN_SECTION)]
 
 
 def _spellings(

@@ -208,12 +208,14 @@ def _graded(
 def _completed(ids: Sequence[int], options: Sequence[_Option], vocabulary: Vocabulary) -> list[int] | None:
     """`ids`, ended by the end-of-turn token where they lack it, if they spell a layout; else None."""
     text = vocabulary.decode(ids)
+    end = vocabulary.special_id(END_TURN)
     for option in options:
         pattern = _pattern(option.choices.layout)
         if pattern.fullmatch(text):
             return list(ids)
-        if option.choices.layout.end_token != "absent" and pattern.fullmatch(text + END_TURN):
-            return [*ids, vocabulary.special_id(END_TURN)]
+        lacks_end = option.choices.layout.end_token != "absent" and list(ids[-1:]) != [end]
+        if lacks_end and pattern.fullmatch(text + END_TURN):
+            return [*ids, end]
     return None
 
 
@@ -278,6 +280,27 @@ def _lost_bytes(reply: Reply) -> str:
     return ""
 
 
+def _hidden_bytes(cut: Reading, vocabulary: Vocabulary) -> str:
+    """Whether the last token of a cut reply may be another, which ends inside a character that the host dropped."""
+    if cut.end_token == "absent" and vocabulary.token_bytes(int(cut.token_ids[-1])) in _openings(vocabulary):
+        return "the reply was cut, and its last token may have begun a character whose bytes were dropped"
+    return ""
+
+
+@cache
+def _openings(vocabulary: Vocabulary) -> frozenset[bytes]:
+    """The whole characters, at least one, with which a token begins that ends inside a character."""
+    openings = set()
+    for id in range(vocabulary.ranks):
+        token = vocabulary.token_bytes(id)
+        try:
+            token.decode()
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data" and error.start:
+                openings.add(token[: error.start])
+    return frozenset(openings)
+
+
 _LOST = re.compile("[\ufffd\ud800-\udfff]")
 
 
@@ -301,7 +324,8 @@ def _from_count(
     best = ranked[0]
     fit = f"{known}the text makes the {billed} billed tokens (end token {best.end_token})"
     cut_short = reply.finish_reason == "length" and any(option.choices.fewest() < billed for option in options)
-    against = _why_not_exact(ranked, profile, _lost_bytes(reply), cut_short)
+    lost = _lost_bytes(reply) or _hidden_bytes(best, vocabulary)
+    against = _why_not_exact(ranked, profile, lost, cut_short)
     if against:
         return _graded(best.data, Grade.exact_ambiguous, f"{fit}, but {against}", ranked, fitting[best])
     weak = _borders_inside(best, reply, vocabulary)
@@ -362,9 +386,12 @@ def _borders_inside(reading: Reading, reply: Reply, vocabulary: Vocabulary) -> i
 
     Weak evidence: hosts hold text back and merge tokens, but few cut a token in two.
     """
-    pieces = [vocabulary.token_bytes(id) for id in reading.token_ids.tolist() if id not in vocabulary.special_ids]
+    if not reply.chunk_texts:
+        return None
+    ids = reading.token_ids
+    pieces = vocabulary.encoding.decode_tokens_bytes(ids[ids < vocabulary.ranks].tolist())
     chunks = [text.encode("utf-8", errors="replace") for text in reply.chunk_texts]
-    if not chunks or b"".join(pieces) != b"".join(chunks):
+    if b"".join(pieces) != b"".join(chunks):
         return None
     ends = set(accumulate(map(len, pieces)))
     return sum(end not in ends for end in accumulate(map(len, chunks)))

@@ -1,7 +1,7 @@
 """Where replies are read from: recorded bodies and journals, each reply with the request that asked for it."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,25 @@ class SourcedReply:
     outcome: Reply | Failure
 
 
-def find_sources(paths: Iterable[Path]) -> list[Path]:
+def find_sources(paths: Sequence[Path]) -> list[Path]:
     """The journals and recorded bodies among `paths`; a folder stands for the bodies in it.
 
     A body is a `.json` or `.sse` file; `NAME.request.json` is the request of `NAME`, no body.
+
+    Raises:
+        SourceError: there is none, or a path that cannot be read.
     """
-    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
-    return [file for file in files if _is_body(file) or _is_database(file)]
+    try:
+        files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+        found = [file for file in files if file.is_file() and (_is_body(file) or _is_database(file))]
+    except OSError as error:
+        raise SourceError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    if not found:
+        raise SourceError(
+            f"no replies in {', '.join(map(str, paths)) or 'no path'}: give recorded bodies (.json, .sse), folders of"
+            " them, or journals."
+        )
+    return found
 
 
 def _is_body(path: Path) -> bool:
@@ -47,8 +59,6 @@ def _is_body(path: Path) -> bool:
 
 
 def _is_database(path: Path) -> bool:
-    if not path.is_file():
-        return False
     with path.open("rb") as file:
         return file.read(len(_SQLITE)) == _SQLITE
 

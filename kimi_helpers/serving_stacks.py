@@ -25,6 +25,9 @@ from kimi_helpers.workspace import DATA
 Side = Literal["reasoning start", "reasoning end", "content start", "content end"]
 REGISTRY = DATA / "serving_stacks.toml"
 
+# In how many places of one call's arguments a single blank is tried; sources and time grow with its square.
+MOST_PLACES = 200
+
 # What a strip can have taken. Longer runs cost at least as many tokens as one of these and stand for none of fewer.
 LOST_AT_START = ("", " ", "\n", "\n\n", "  ", "\n ", "\n\n ", "\t")
 LOST_AT_END = ("", "\n", "\n\n", " ", "\n\n\n", "  ", " \n", "\r\n")
@@ -189,7 +192,8 @@ def _dump_sources(text: str, style: Literal["compact", "spaced"]) -> tuple[str, 
     compact = dump(value, "compact")
     places = _separators(compact)
     everywhere, nowhere = set(places), set[int]()
-    choices = [nowhere, everywhere, *({place} for place in places), *(everywhere - {place} for place in places)]
+    tried = places[:MOST_PLACES]
+    choices = [nowhere, everywhere, *({place} for place in tried), *(everywhere - {place} for place in tried)]
     return tuple(dict.fromkeys(_with_blanks(compact, choice) for choice in choices))
 
 

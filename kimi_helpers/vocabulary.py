@@ -52,6 +52,10 @@ KIMI_PATTERN = "|".join(
 _RUN = re.compile(r"\s+|\S+")
 
 
+class UnknownSpecialToken(VocabularyError):
+    """A special token that a vocabulary's table does not name."""
+
+
 @dataclass(frozen=True)
 class SpecialToken:
     """A named special token.
@@ -132,12 +136,12 @@ class Vocabulary:
         """The id of a named special token.
 
         Raises:
-            KeyError: this table has no such token; the message names the table.
+            UnknownSpecialToken: this table has no such token; the message names the table.
         """
         try:
             return self.named[text].id
         except KeyError:
-            raise KeyError(f"{self.source} names no special token {text!r}") from None
+            raise UnknownSpecialToken(f"{self.source} names no special token {text!r}") from None
 
     def encode(self, text: str, specials: bool = False) -> list[int]:
         """Token ids of `text` as the official class gives them, its chunking included.

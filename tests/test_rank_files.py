@@ -9,13 +9,9 @@ import pytest
 from kimi_helpers import rank_files
 from kimi_helpers.rank_files import (
     VocabularyError,
-    download_vocabulary,
     packaged_rank_file,
     parse_ranks,
 )
-from tests.conftest import tiny_rank_file
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
@@ -66,28 +62,3 @@ def test_a_damaged_cache_is_made_again(own_cache: Path) -> None:
 
 def test_packaged_rank_file_equals_the_published_one(shared_dir: Path) -> None:
     assert packaged_rank_file() == (shared_dir / "kimi-tokenizer" / "tiktoken.model").read_bytes()
-
-
-def test_download_writes_both_files_of_the_commit(own_cache: Path) -> None:
-    asked = []
-
-    def fetch(hub_id: str, name: str, revision: str) -> bytes:
-        asked.append((hub_id, name, revision))
-        return packaged_rank_file() if name == "tiktoken.model" else b"{}"
-
-    folder = download_vocabulary("moonshotai/Kimi-K2.5", COMMIT, fetch)
-    assert folder == own_cache / "hub" / "moonshotai--Kimi-K2.5" / COMMIT
-    assert {path.name for path in folder.iterdir()} == {"tiktoken.model", "tokenizer_config.json"}
-    assert {revision for _, _, revision in asked} == {COMMIT}
-
-
-def test_download_refuses_other_ranks_and_writes_nothing(own_cache: Path) -> None:
-    with pytest.raises(VocabularyError, match="not Kimi's"):
-        download_vocabulary("some/model", COMMIT, lambda *_: tiny_rank_file())
-    assert not own_cache.exists()
-
-
-@pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:12], COMMIT.upper()])
-def test_download_wants_a_full_commit(revision: str) -> None:
-    with pytest.raises(VocabularyError, match="40 hex digits"):
-        download_vocabulary("moonshotai/Kimi-K2.5", revision, lambda *_: b"")

@@ -12,6 +12,7 @@ from kimi_helpers.rank_files import VocabularyError, packaged_rank_file
 from kimi_helpers.vocabulary import (
     KIMI_PATTERN,
     SpecialToken,
+    UnknownSpecialToken,
     Vocabulary,
     build_vocabulary,
     chunk_borders,
@@ -68,7 +69,7 @@ def test_special_slots(kimi: Vocabulary) -> None:
     assert kimi.encode("a<|im_end|>b", specials=True)[1] == 163586
     assert kimi.token_bytes(163700) == b"<|reserved_token_163700|>"
     assert kimi.special_ids == set(range(163584, 163840))
-    with pytest.raises(KeyError, match="no special token '<nothing>'"):
+    with pytest.raises(UnknownSpecialToken, match="no special token '<nothing>'"):
         kimi.special_id("<nothing>")
 
 

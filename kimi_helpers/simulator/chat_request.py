@@ -2,9 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 Named = Annotated[str, Field(min_length=1)]
 
@@ -74,6 +82,8 @@ class ChatRequest(BaseModel):
     reasoning: Reasoning | None = None
     reasoning_effort: str | None = None
     provider: ProviderPreferences | None = None
+    logprobs: bool = False
+    return_token_ids: bool = False
 
     @field_validator("tools")
     @classmethod
@@ -82,6 +92,12 @@ class ChatRequest(BaseModel):
             if not _names_function(tool):
                 raise ValueError(f"tool {place} declares no function with a name")
         return tools
+
+    @model_validator(mode="after")
+    def _can_be_forced(self) -> Self:
+        if self.must_call() and not self.callable_functions():
+            raise ValueError("tool_choice forces a call of a function that tools does not declare")
+        return self
 
     @property
     def limit(self) -> int | None:
@@ -99,12 +115,19 @@ class ChatRequest(BaseModel):
         """The hosts that `provider.only` names; None where the request leaves the choice open."""
         return self.provider.only if self.provider else None
 
-    def prompt_messages(self) -> list[dict[str, Any]]:
-        """The messages as chat templates want them: past reasoning under `reasoning_content`."""
-        return [
+    def prompt_messages(self, system_prompt: str | None = None) -> list[dict[str, Any]]:
+        """The messages as chat templates want them: past reasoning under `reasoning_content`.
+
+        Args:
+            system_prompt: of a system message that is put in front where the request has none.
+        """
+        messages = [
             {**message.model_dump(), "reasoning_content": message.reasoning_content or message.reasoning}
             for message in self.messages
         ]
+        if system_prompt is None or any(message.role == "system" for message in self.messages):
+            return messages
+        return [{"role": "system", "content": system_prompt}, *messages]
 
     def last_text(self) -> str:
         """The text of the last user message, for its subject only."""
@@ -117,9 +140,8 @@ class ChatRequest(BaseModel):
         """The functions that `tool_choice` leaves to be called."""
         functions: list[Mapping[str, Any]] = [tool["function"] for tool in self.tools or ()]
         if isinstance(self.tool_choice, dict):
-            return [
-                function for function in functions if self.tool_choice.get("function") == {"name": function["name"]}
-            ]
+            chosen = self.tool_choice.get("function")
+            return [function for function in functions if chosen == {"name": function["name"]}]
         return [] if self.tool_choice == "none" else functions
 
     def must_call(self) -> bool:
@@ -152,5 +174,5 @@ def read_request(body: bytes) -> ChatRequest:
         return ChatRequest.model_validate(told)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
+        field = ".".join(map(str, first["loc"])) or "the request"
         raise RequestError(f"{field}: {first['msg']}") from None

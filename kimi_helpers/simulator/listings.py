@@ -6,10 +6,12 @@ from typing import Any
 from kimi_helpers.formats import FORMATS, ModelFormat
 from kimi_helpers.simulator.bodies import Generation
 from kimi_helpers.simulator.hosts import HOSTS, Host
+from kimi_helpers.simulator.noncanonical import SplitKind
 
 CONTEXT_LENGTH = 262_144
 RELEASED = 1_769_500_000
 PARAMETERS = ["include_reasoning", "max_completion_tokens", "max_tokens", "reasoning", "seed", "tool_choice", "tools"]
+PARAMETERS_OF_EVIDENCE = {None: [], "ids": ["return_token_ids"], "bytes": ["logprobs"], "content bytes": ["logprobs"]}
 DESCRIPTION = "A scripted model on this machine: its answers are drawn from texts of the project's own."
 ARCHITECTURE = {
     "modality": "text->text",
@@ -110,7 +112,7 @@ def _listed_endpoint(host: Host, model: Model) -> dict[str, Any]:
         "quantization": host.quantization,
         "max_completion_tokens": CONTEXT_LENGTH,
         "max_prompt_tokens": None,
-        "supported_parameters": PARAMETERS,
+        "supported_parameters": sorted(PARAMETERS + PARAMETERS_OF_EVIDENCE[host.evidence]),
         "status": 0,
         "uptime_last_5m": 100,
         "uptime_last_30m": 100,
@@ -171,10 +173,16 @@ def generation_listing(generation: Generation) -> dict[str, Any]:
     }
 
 
-def truth_listing(generation: Generation) -> dict[str, Any]:
-    """What was really given and sampled, for scoring alone; the real API has nothing like it."""
+def truth_listing(generation: Generation, kind: SplitKind) -> dict[str, Any]:
+    """What was really given and sampled, for scoring alone; the real API has nothing like it.
+
+    Args:
+        generation: a reply that was given.
+        kind: how its ids differ from the tokenizer's own split.
+    """
     return {
-        "token_ids": list(generation.completion.token_ids),
-        "prompt_ids": list(generation.completion.prompt_ids),
+        "token_ids": generation.completion.token_ids,
+        "prompt_ids": generation.completion.prompt_ids,
         "host": generation.host.slug,
+        "kind": kind,
     }

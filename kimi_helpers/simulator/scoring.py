@@ -39,12 +39,17 @@ def fetch_truth(base_url: str, generation_ids: Iterable[str]) -> dict[str, list[
     """The ids the scripted model sampled, by generation id.
 
     Raises:
-        httpx.HTTPStatusError: the server knows no such generation.
+        LookupError: the server knows no such generation: it was another server's, which took its truth with it.
     """
     truth = {}
     with httpx.Client(trust_env=False) as client:
         for generation_id in generation_ids:
-            answer = client.get(truth_url(base_url) + generation_id).raise_for_status()
+            answer = client.get(truth_url(base_url) + generation_id)
+            if answer.status_code == httpx.codes.NOT_FOUND:
+                raise LookupError(
+                    f"no truth is known of {generation_id}, a reply of an earlier server; use a new folder."
+                )
+            answer.raise_for_status()
             truth[generation_id] = answer.json()["token_ids"]
     return truth
 

@@ -24,20 +24,32 @@ from kimi_helpers.formats import (
     ModelFormat,
 )
 from kimi_helpers.simulator.chat_request import ChatRequest
-from kimi_helpers.simulator.scripted_arguments import argument_text
-from kimi_helpers.simulator.scripted_texts import TOPICS, Topic
+from kimi_helpers.simulator.scripted_arguments import argument_text, draw_style
+from kimi_helpers.simulator.scripted_texts import TOPICS
+from kimi_helpers.simulator.scripted_topics import Topic, fill
 from kimi_helpers.vocabulary import Vocabulary
 
+CALLS_A_TOOL = 0.85
+CALLS_A_TOOL_AGAIN = 0.35
+LEAVES_THINKING_OPEN = 0.05
+
 BLANK_OPENINGS = (" The user", " The user wants a short and correct reply.", " Okay,", " Let me", " I should", " Hmm,")
-DIGIT_OPENINGS = ("3 things matter here.", "1. Read the question once more.", "2024 was a leap year, if that matters.")
-HAN_OPENINGS = ("用户想要一个简短的回答。", "先看问题本身。", " 用户的问题不难。")
-BEFORE_TOOLS = ("I'll look that up.", "Let me check.\n\n", "好的，我来查一下。", "2 lookups are needed. ")
+DIGIT_OPENINGS = ("⟦digit⟧ things matter here.", "1. Read the question once more.", "⟦year⟧ was a leap year, or not.")
+HAN_OPENINGS = ("用户想要一个简短的回答。", "先看问题本身。", " 用户的问题不难。", "⟦人⟧的问题不难。")
+BEFORE_TOOLS = (
+    "I'll look that up.",
+    "Let me check ⟦noun⟧.\n\n",
+    "好的，我来查一下。",
+    "⟦digit⟧ lookups are needed. ",
+    "Looking up ⟦city⟧ ⟦emoji⟧",
+)
 TOOL_REASONING = (
     "There is a tool for exactly this.",
-    "All required parameters are known, so I can call it now.",
+    "All ⟦digit⟧ required parameters are known, so I can call it now.",
     "The city is given, the unit isn't; the default will do.",
-    "需要调用工具才能得到最新的数据。",
-    "I should not guess the value.",
+    "需要调用工具才能得到⟦城⟧最新的数据。",
+    "I should not guess the value, ⟦decimal⟧ or ⟦decimal⟧.",
+    "⟦name⟧ would want it for ⟦date⟧.",
 )
 
 
@@ -61,17 +73,26 @@ class Turn:
 def write_turn(request: ChatRequest, thinks: bool) -> Turn:
     """The turn that the model answers a request with; the same request gives the same turn.
 
+    A forced tool call comes at once, without content in front of it; where `tool_choice` is `none` no call comes.
+
     Args:
         request: the model's name, the messages, the tools and the seed decide the draw.
         thinks: whether the turn has reasoning.
     """
-    draw = random.Random(_digest(request))
+    draw = draw_for(request)
     if functions := _functions_to_call(request, draw):
         return _tool_turn(request, functions, thinks, draw)
     topic = _fitting_topic(request.last_text(), draw)
     aside = draw.choice(TOPICS).reasoning if draw.random() < 0.6 else ()
     reasoning = _reasoning({*topic.reasoning, *aside}, draw) if thinks else None
     return Turn(reasoning, _answer(topic, draw))
+
+
+def draw_for(request: ChatRequest, purpose: str = "") -> random.Random:
+    """The draw of a request: the same wherever it is asked, whole or streamed, and another for each purpose."""
+    told = [request.model, request.prompt_messages(), request.tools, request.seed, purpose]
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+    return random.Random(int.from_bytes(digest))
 
 
 def sample(turn: Turn, format: ModelFormat, vocabulary: Vocabulary) -> list[int]:
@@ -97,33 +118,28 @@ def sample(turn: Turn, format: ModelFormat, vocabulary: Vocabulary) -> list[int]
     return ids + special(END_TURN)
 
 
-def _digest(request: ChatRequest) -> int:
-    told = [request.model, request.prompt_messages(), request.tools, request.seed]
-    return int.from_bytes(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest())
-
-
 def _functions_to_call(request: ChatRequest, draw: random.Random) -> list[Mapping[str, Any]]:
-    """The functions this turn calls: none, one or two."""
+    """The functions this turn calls: none, or one to three."""
     functions = request.callable_functions()
     if not functions:
         return []
     answers_a_tool = request.messages[-1].role == "tool"
-    if not request.must_call() and draw.random() > (0.2 if answers_a_tool else 0.7):
+    if not request.must_call() and draw.random() > (CALLS_A_TOOL_AGAIN if answers_a_tool else CALLS_A_TOOL):
         return []
-    return draw.choices(functions, k=draw.choice((1, 1, 2)))
+    return draw.choices(functions, k=draw.choice((1, 1, 1, 2, 2, 3)))
 
 
 def _tool_turn(request: ChatRequest, functions: Sequence[Mapping[str, Any]], thinks: bool, draw: random.Random) -> Turn:
-    first = request.past_calls()
+    style = draw_style(draw)
     calls = tuple(
-        (f"functions.{function['name']}:{index}", argument_text(function.get("parameters"), draw))
-        for index, function in enumerate(functions, first)
+        (f"functions.{function['name']}:{index}", argument_text(function.get("parameters"), draw, style))
+        for index, function in enumerate(functions, request.past_calls())
     )
     reasoning = _reasoning(TOOL_REASONING, draw) if thinks else None
-    if thinks and draw.random() < 0.05:
+    if thinks and draw.random() < LEAVES_THINKING_OPEN:
         return Turn(reasoning, "", calls, closes_thinking=False)
-    content = draw.choice(BEFORE_TOOLS) if draw.random() < 0.3 else ""
-    return Turn(reasoning, content, calls)
+    speaks = not request.must_call() and draw.random() < 0.3
+    return Turn(reasoning, fill(draw.choice(BEFORE_TOOLS), draw) if speaks else "", calls)
 
 
 def _fitting_topic(asked: str, draw: random.Random) -> Topic:
@@ -137,12 +153,12 @@ def _reasoning(sentences: Collection[str], draw: random.Random) -> str:
     openings = draw.choices((BLANK_OPENINGS, DIGIT_OPENINGS, HAN_OPENINGS), (80, 10, 10))[0]
     chosen = draw.sample(sorted(sentences), draw.randint(2, len(sentences)))
     joint = draw.choice((" ", " ", "\n\n"))
-    return joint.join((draw.choice(openings), *chosen)) + _tail(draw)
+    return fill(joint.join((draw.choice(openings), *chosen)), draw) + _tail(draw)
 
 
 def _answer(topic: Topic, draw: random.Random) -> str:
     front = draw.choices(("", " ", "\n\n", "  ", "\n"), (84, 6, 5, 3, 2))[0]
-    parts = draw.sample(topic.answers, draw.choice((1, 2, 3)))
+    parts = [fill(text, draw) for text in draw.sample(topic.answers, draw.choice((1, 2, 3)))]
     return front + "\n\n".join(parts) + _tail(draw)
 
 

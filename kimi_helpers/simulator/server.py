@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import uvicorn
@@ -22,9 +22,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from kimi_helpers.formats import PromptError
+from kimi_helpers.simulator.answers import answer
 from kimi_helpers.simulator.bodies import Generation, encoded, error_body, event_stream, json_body
 from kimi_helpers.simulator.chat_request import ChatRequest, RequestError, read_request
-from kimi_helpers.simulator.hosts import HOSTS, Completion, Host, allowed_hosts, answer
+from kimi_helpers.simulator.completions import Completion, complete
+from kimi_helpers.simulator.hosts import HOSTS, Host, allowed_hosts
 from kimi_helpers.simulator.listings import (
     Model,
     endpoints_listing,
@@ -34,11 +36,12 @@ from kimi_helpers.simulator.listings import (
     models_listing,
     truth_listing,
 )
-from kimi_helpers.simulator.scripted_model import sample, write_turn
+from kimi_helpers.simulator.noncanonical import split_kind
+from kimi_helpers.simulator.token_evidence import Evidence, evidence_of
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 
 API = "/api/v1"
-BYTES_A_WRITE = 997
+WRITES_A_REPLY = 4
 SECONDS_TO_FINISH = 5
 
 _ERROR_TYPES = {400: "invalid_request", 404: "not_found"}
@@ -55,12 +58,14 @@ class Simulator:
 
     Attributes:
         vocabulary_for: from a format's name to its vocabulary.
-        generations: the replies given so far, by generation id.
+        noncanonical_rate: share of replies in which the model splits one place otherwise than the tokenizer does.
+        generations: the replies given so far, by generation id, without their text.
         asked: ids of replies whose `/generation` was asked for before: the first time it is not there yet.
         turn: which host is next to take an unpinned request.
     """
 
     vocabulary_for: Callable[[str], Vocabulary] = packaged_vocabulary
+    noncanonical_rate: float = 0.0
     generations: dict[str, Generation] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     turn: Iterator[int] = field(default_factory=count)
@@ -70,7 +75,8 @@ class Simulator:
         try:
             asked = read_request(await request.body())
             model, host = _model_of(asked), self._host_for(asked)
-            completion = self._complete(asked, model)
+            vocabulary = self.vocabulary_for(model.format.name)
+            completion = complete(asked, model.format, vocabulary, host.system_prompt, self.noncanonical_rate)
         except (RequestError, PromptError) as error:
             raise HTTPException(400, str(error)) from error
         now = int(time.time())
@@ -80,10 +86,11 @@ class Simulator:
             model=model.canonical_slug,
             host=host,
             completion=completion,
-            answer=answer(host, self.vocabulary_for(model.format.name), completion),
+            answer=answer(host, vocabulary, completion, asked.stream),
             streamed=asked.stream,
+            evidence=_evidence(asked, host, vocabulary, completion),
         )
-        self.generations[generation.id] = generation
+        self.generations[generation.id] = _without_text(generation)
         return _reply(generation)
 
     def _host_for(self, asked: ChatRequest) -> Host:
@@ -92,15 +99,6 @@ class Simulator:
         if allowed := allowed_hosts(asked.only):
             return allowed[0]
         raise HTTPException(404, f"No endpoints found for {asked.model} at {', '.join(asked.only) or 'no provider'}.")
-
-    def _complete(self, asked: ChatRequest, model: Model) -> Completion:
-        vocabulary = self.vocabulary_for(model.format.name)
-        prompt = model.format.prompt_ids(vocabulary, asked.prompt_messages(), asked.tools, asked.thinking)
-        # K2-Thinking opens its own think section and has no switch
-        thinks = model.format.opening_think == "model" or (model.format.opening_think == "prompt" and asked.thinking)
-        ids = sample(write_turn(asked, thinks), model.format, vocabulary)
-        kept = ids[: asked.limit]
-        return Completion(tuple(prompt), tuple(kept), thinks, ended=len(kept) == len(ids))
 
     async def models(self, _request: Request) -> Response:
         """`GET /models`."""
@@ -130,7 +128,10 @@ class Simulator:
     async def truth(self, request: Request) -> Response:
         """`GET /truth/{id}`, outside the API: the true ids."""
         if found := self.generations.get(request.path_params["id"]):
-            return _json(truth_listing(found))
+            model = find_model(found.model)
+            assert model
+            kind = split_kind(found.completion.token_ids, self.vocabulary_for(model.format.name))
+            return _json(truth_listing(found, kind))
         raise HTTPException(404, "no such generation")
 
     def app(self) -> Starlette:
@@ -154,6 +155,18 @@ def _model_of(asked: ChatRequest) -> Model:
     raise RequestError(f"{asked.model} is not a valid model ID")
 
 
+def _evidence(asked: ChatRequest, host: Host, vocabulary: Vocabulary, completion: Completion) -> Evidence | None:
+    wanted = asked.return_token_ids if host.evidence == "ids" else asked.logprobs
+    if host.evidence is None or not wanted:
+        return None
+    return evidence_of(host.evidence, vocabulary, completion.prompt_ids, completion.token_ids, completion.thinking)
+
+
+def _without_text(generation: Generation) -> Generation:
+    """What the listings need of a reply: a server that gave ten thousands of them need not hold their text."""
+    return replace(generation, answer=replace(generation.answer, reasoning=(), content=(), calls=()), evidence=None)
+
+
 def _json(body: object) -> Response:
     return Response(encoded(body), media_type="application/json")
 
@@ -165,8 +178,9 @@ async def _error(_request: Request, error: Exception) -> Response:
 
 
 async def _writes(body: bytes) -> AsyncIterator[bytes]:
-    for start in range(0, len(body), BYTES_A_WRITE):
-        yield body[start : start + BYTES_A_WRITE]
+    size = len(body) // WRITES_A_REPLY + 1
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
 
 
 def _reply(generation: Generation) -> Response:
@@ -201,10 +215,14 @@ def _bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _server(vocabulary_for: Callable[[str], Vocabulary]) -> uvicorn.Server:
-    app = Simulator(vocabulary_for).app()
+def _server(simulator: Simulator) -> uvicorn.Server:
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=SECONDS_TO_FINISH
+        simulator.app(),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=SECONDS_TO_FINISH,
     )
     return uvicorn.Server(config)
 
@@ -227,21 +245,25 @@ def serve(port: int, host: str = "127.0.0.1") -> None:
     """
     bound = _bind(host, port)
     print(f"OpenRouter simulator at {_base_url(bound)}", flush=True)
-    _server(packaged_vocabulary).run(sockets=[bound])
+    _server(Simulator()).run(sockets=[bound])
 
 
 @contextmanager
-def running(vocabulary_for: Callable[[str], Vocabulary] = packaged_vocabulary) -> Iterator[str]:
+def running(
+    vocabulary_for: Callable[[str], Vocabulary] = packaged_vocabulary, noncanonical_rate: float = 0.0
+) -> Iterator[str]:
     """Serve from a thread of its own, beside whatever event loop runs already, and stop on leaving.
 
     Args:
         vocabulary_for: from a format's name to its vocabulary.
+        noncanonical_rate: share of replies in which the model splits one place otherwise than the tokenizer does, a
+            quarter of them into as many tokens; the truth of a reply says so in `kind`.
 
     Yields:
         the base URL, `http://127.0.0.1:PORT/api/v1`; true ids lie at `/truth/GENERATION_ID` of the same server.
     """
     bound = _bind("127.0.0.1", 0)
-    server = _server(vocabulary_for)
+    server = _server(Simulator(vocabulary_for, noncanonical_rate))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True, name="simulator")
     thread.start()
     try:

@@ -1,13 +1,15 @@
-"""The steps of a serving stack between sampled token ids and the fields of a reply.
+"""The steps of a serving stack between sampled token ids and the fields of a reply: detokenisers and parsers.
 
 Text travels as pieces: what each token added to the decoded text, in order, so that a streamed chunk falls on
-token borders; the text is their join. Every step is a plain function, and a host is a choice of them.
+token borders; the text is their join. Every step is a plain function, and a host is a choice of them. What is done
+to a tool call after it was parsed stands in `call_rewriting`.
 """
 
 import codecs
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from kimi_helpers.formats import (
@@ -48,10 +50,21 @@ def part(pieces: Iterable[str], start: int, end: int) -> Pieces:
     cut = []
     place = 0
     for piece in pieces:
-        if kept := piece[max(start - place, 0) : max(end - place, 0)]:
-            cut.append(kept)
-        place += len(piece)
+        if place >= end:
+            break
+        next_place = place + len(piece)
+        if next_place > start:
+            kept = piece if start <= place and next_place <= end else piece[max(start - place, 0) : end - place]
+            if kept:
+                cut.append(kept)
+        place = next_place
     return tuple(cut)
+
+
+@lru_cache(maxsize=1 << 16)
+def token_bytes(vocabulary: Vocabulary, id: int) -> bytes:
+    """The bytes of one token, kept: replies repeat their tokens."""
+    return vocabulary.token_bytes(id)
 
 
 def decode_faithfully(vocabulary: Vocabulary, ids: Sequence[int]) -> Pieces:
@@ -61,7 +74,7 @@ def decode_faithfully(vocabulary: Vocabulary, ids: Sequence[int]) -> Pieces:
     becomes U+FFFD, as SGLang's detokeniser does when a reply was cut by its length.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    pieces = [decoder.decode(vocabulary.token_bytes(id)) for id in ids]
+    pieces = [decoder.decode(token_bytes(vocabulary, id)) for id in ids]
     return (*pieces, decoder.decode(b"", final=True))
 
 
@@ -74,7 +87,9 @@ def decode_with_blanks(vocabulary: Vocabulary, ids: Sequence[int]) -> Pieces:
     pieces: list[str] = []
     for added, group in groupby(ids, key=vocabulary.special_ids.__contains__):
         run = list(group)
-        texts = [(vocabulary.decode([id]),) for id in run] if added else [decode_faithfully(vocabulary, run)]
+        texts = (
+            [(token_bytes(vocabulary, id).decode(),) for id in run] if added else [decode_faithfully(vocabulary, run)]
+        )
         for text in texts:
             pieces += (" ", *text) if pieces else text
     return tuple(pieces)
@@ -99,6 +114,34 @@ def leave_reasoning(pieces: Pieces) -> tuple[Pieces, Pieces]:
     return (), pieces
 
 
+def cut_reasoning_stripped(pieces: Pieces) -> tuple[Pieces, Pieces]:
+    """Reasoning and the rest of a whole reply, as SGLang's reasoning parser cut them before sgl-project/sglang#24251.
+
+    Every `<think>` is taken out, the whole is stripped, and so is what follows `</think>`; so the reasoning keeps its
+    end, unless it was cut by its length or a tool section began in it. Where tokens ended is lost.
+    """
+    text = "".join(pieces).replace(BEGIN_THINK, "").strip()
+    reasoning, closed, rest = text.partition(END_THINK)
+    if closed:
+        return _whole(reasoning), _whole(rest.strip())
+    reasoning, section, calls = text.partition(BEGIN_SECTION)
+    return _whole(reasoning.strip()), _whole(section + calls)
+
+
+def cut_reasoning_right_stripped(pieces: Pieces) -> tuple[Pieces, Pieces]:
+    """Reasoning and the rest of a stream, as SGLang's reasoning parser cut them before sgl-project/sglang#24251.
+
+    The end of the reasoning is stripped when its border comes, and nothing else: what was streamed cannot be called
+    back. (It strips the chunk that the border is in; here that chunk holds all blanks before the border.)
+    """
+    reasoning, rest = cut_reasoning(pieces)
+    return (strip_right(reasoning) if _END_OF_REASONING.search("".join(pieces)) else reasoning), rest
+
+
+def _whole(text: str) -> Pieces:
+    return (text,) if text else ()
+
+
 def cut_tool_section(pieces: Pieces) -> tuple[Pieces, tuple[ToolCall, ...]]:
     """Content and tool calls: content is what stands before the tool section.
 
@@ -115,6 +158,24 @@ def cut_tool_section(pieces: Pieces) -> tuple[Pieces, tuple[ToolCall, ...]]:
     return part(pieces, 0, start), calls
 
 
+def cut_at_first_call(pieces: Pieces) -> tuple[Pieces, tuple[ToolCall, ...]]:
+    """Content and tool calls, where the mark of the section is taken out but the text behind it is content up to the
+    first call: a detokeniser's blanks on both sides of the mark are left, as Avian's streams show them.
+    """
+    text = "".join(pieces)
+    content, calls = cut_tool_section(pieces)
+    behind = text.find(BEGIN_SECTION) + len(BEGIN_SECTION)
+    if behind < len(BEGIN_SECTION):
+        return content, calls
+    first = text.find(BEGIN_CALL, behind)
+    return content + part(pieces, behind, first if first >= 0 else len(text)), calls
+
+
+def leave_tools(pieces: Pieces) -> tuple[Pieces, tuple[ToolCall, ...]]:
+    """No tool parser: the markup of a tool section stays in the content."""
+    return pieces, ()
+
+
 def _function_name(id: str) -> str:
     return id.removeprefix("functions.").rpartition(":")[0]
 
@@ -125,6 +186,17 @@ def keep(pieces: Pieces) -> Pieces:
 
 
 def strip(pieces: Pieces) -> Pieces:
-    """The text without the blanks and newlines around it, as SGLang's reasoning parser gave it before #24251."""
+    """The text without the blanks and newlines around it."""
     text = "".join(pieces)
     return part(pieces, len(text) - len(text.lstrip()), len(text.rstrip()))
+
+
+def strip_left(pieces: Pieces) -> Pieces:
+    """The text without the blanks and newlines at its front."""
+    text = "".join(pieces)
+    return part(pieces, len(text) - len(text.lstrip()), len(text))
+
+
+def strip_right(pieces: Pieces) -> Pieces:
+    """The text without the blanks and newlines at its end."""
+    return part(pieces, 0, len("".join(pieces).rstrip()))

@@ -50,6 +50,26 @@ def test_the_subject_is_the_last_user_message() -> None:
     assert read(messages=[{"role": "system", "content": "be brief"}]).last_text() == ""
 
 
+def test_tool_choice_leaves_some_functions() -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
+    chosen = {"type": "function", "function": {"name": "g"}}
+    for choice, names, forced in ((None, "fg", False), ("auto", "fg", False), ("required", "fg", True),
+                                  ("none", "", False), (chosen, "g", True)):  # fmt: skip
+        asked = read(tools=tools, tool_choice=choice)
+        assert ["".join(function["name"] for function in asked.callable_functions()), asked.must_call()] == [
+            names,
+            forced,
+        ]
+    with pytest.raises(RequestError, match="that tools does not declare"):
+        read(tools=tools, tool_choice={"type": "function", "function": {"name": "h"}})
+
+
+def test_a_system_prompt_goes_in_front_where_there_is_none() -> None:
+    assert read().prompt_messages("Be kind.")[0] == {"role": "system", "content": "Be kind."}
+    own = [{"role": "system", "content": "be brief"}, *HELLO]
+    assert read(messages=own).prompt_messages("Be kind.") == read(messages=own).prompt_messages()
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [
@@ -64,6 +84,7 @@ def test_the_subject_is_the_last_user_message() -> None:
         (b'{"model": "m", "messages": []}', "messages"),
         (b'{"model": "m", "messages": [{"role": "user"}], "max_tokens": 0}', "max_tokens"),
         (b'{"model": "m", "messages": [{"role": "user"}], "tools": [{"type": "function"}]}', "tool 0"),
+        (b'{"model": "m", "messages": [{"role": "user"}], "tool_choice": "required"}', "tool_choice forces a call"),
     ],
 )
 def test_a_bad_request_is_told_in_a_sentence(body: bytes, told: str) -> None:

@@ -34,6 +34,22 @@ def test_a_vocabulary_of_another_layout_serves_too(tiny: Vocabulary) -> None:
     assert max(ids) < tiny.size
 
 
+def test_a_model_may_split_otherwise_than_the_tokenizer() -> None:
+    told: dict[float, list[dict[str, Any]]] = {}
+    for rate in (0.0, 1.0):
+        with running(noncanonical_rate=rate) as url, httpx.Client(base_url=url) as client:
+            asked = [HELLO | {"seed": seed, "provider": {"only": ["faithful"]}} for seed in range(60)]
+            replies = [client.post("/chat/completions", json=body).json() for body in asked]
+            truths = [client.get(url.replace("/api/v1", f"/truth/{reply['id']}")).json() for reply in replies]
+        told[rate] = [reply | found for reply, found in zip(replies, truths, strict=True)]
+    assert {reply["kind"] for reply in told[0.0]} == {"canonical"}
+    assert {reply["kind"] for reply in told[1.0]} == {"longer", "same_length"}
+    for plain, split in zip(told[0.0], told[1.0], strict=True):
+        assert plain["choices"][0]["message"] == split["choices"][0]["message"]
+        assert split["usage"]["completion_tokens"] == len(split["token_ids"])
+        assert (len(split["token_ids"]) > len(plain["token_ids"])) == (split["kind"] == "longer")
+
+
 def test_it_stops_on_leaving() -> None:
     with running() as url:
         assert httpx.get(f"{url}/models").status_code == 200

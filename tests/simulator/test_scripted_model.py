@@ -1,6 +1,7 @@
 """The scripted model: true ids by hand, the same draw for the same request, every feature within 200 prompts."""
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from kimi_helpers.formats import FORMATS
 from kimi_helpers.simulator.chat_request import ChatRequest, read_request
-from kimi_helpers.simulator.scripted_arguments import argument_text
+from kimi_helpers.simulator.scripted_arguments import argument_text, draw_style
 from kimi_helpers.simulator.scripted_model import Turn, sample, write_turn
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 
@@ -25,8 +26,8 @@ def request(said: str = "q", **fields: Any) -> ChatRequest:
     return read_request(json.dumps(body).encode())
 
 
-def turns(**fields: Any) -> list[Turn]:
-    return [write_turn(request(f"question {number}", **fields), thinks=True) for number in range(200)]
+def turns(count: int = 200, **fields: Any) -> list[Turn]:
+    return [write_turn(request(f"question {number}", **fields), thinks=True) for number in range(count)]
 
 
 @pytest.mark.parametrize(("format", "opening"), [("kimi-k2-thinking", [163606]), ("kimi-k2.5", []), ("kimi-k2.6", [])])
@@ -77,8 +78,21 @@ def test_200_plain_prompts_see_every_feature() -> None:
         assert any(text.endswith(" ") for text in texts)
     assert any(text.startswith("\n") for text in content)
     assert any(text.startswith(" ") for text in content)
-    for part in ("\n    ", "\n\t", "\n\n\n\n", "| ", "$$", "👩‍👩‍👧‍👦", "ไทย", "\u2028", "<|im_end|>", " " * 20):
+    parts = (
+        "\n    ", "\n\t", "\n\n\n\n", "| ", "$$", "👩‍👩‍👧‍👦", "ไทย", "\u2028", "<|im_end|>", "</think>",
+        " " * 20, "\r\n",
+    )  # fmt: skip
+    for part in parts:
         assert any(part in text for text in content), part
+
+
+@pytest.mark.parametrize("model", ["kimi-k2", "kimi-k2-thinking", "kimi-k2.5", "kimi-k2.6"])
+def test_replies_hardly_ever_repeat(model: str) -> None:
+    told = turns(1000, model=f"moonshotai/{model}")
+    assert len({turn.reasoning for turn in told}) > 990
+    assert len({turn.content for turn in told}) > 850
+    called = turns(1000, model=f"moonshotai/{model}", tools=[WEATHER])
+    assert len({turn.calls for turn in called}) > 500
 
 
 def test_most_turns_have_50_to_400_tokens(kimi: Vocabulary) -> None:
@@ -88,7 +102,8 @@ def test_most_turns_have_50_to_400_tokens(kimi: Vocabulary) -> None:
 
 def test_200_prompts_with_tools_see_every_kind_of_call() -> None:
     told = turns(tools=[WEATHER, NOW])
-    assert {len(turn.calls) for turn in told} == {0, 1, 2}
+    assert {len(turn.calls) for turn in told} == {0, 1, 2, 3}
+    assert sum(bool(turn.calls) for turn in told) > 150
     assert 1 <= sum(not turn.closes_thinking for turn in told) <= 25
     assert all(turn.calls and not turn.content for turn in told if not turn.closes_thinking)
     assert {turn.calls[0][0] for turn in told if turn.calls} == {"functions.weather:0", "functions.now:0"}
@@ -96,15 +111,27 @@ def test_200_prompts_with_tools_see_every_kind_of_call() -> None:
     assert any('":"' in text for text in arguments)
     assert any('": "' in text for text in arguments)
     assert any("\n  " in text for text in arguments)
-    assert any("北京" in text for text in arguments)
+    assert any("杭州" in text for text in arguments)
     assert {text for turn in told for id, text in turn.calls if "now" in id} == {"{}"}
 
 
 def test_tool_choice_decides() -> None:
     assert not any(turn.calls for turn in turns(tools=[WEATHER], tool_choice="none"))
-    assert all(turn.calls for turn in turns(tools=[WEATHER], tool_choice="required"))
+    required = turns(tools=[WEATHER], tool_choice="required")
+    assert all(turn.calls and turn.reasoning and not turn.content for turn in required)
     forced = turns(tools=[WEATHER, NOW], tool_choice={"type": "function", "function": {"name": "now"}})
     assert {turn.calls[0][0] for turn in forced} == {"functions.now:0"}
+    assert write_turn(request(tools=[NOW], tool_choice="required"), thinks=False).reasoning is None
+
+
+def test_of_fifty_turns_one_mixes_its_spacing() -> None:
+    draw = random.Random(0)
+    styles = [draw_style(draw) for _ in range(5000)]
+    two = {"properties": {"a": {"enum": [1]}, "b": {"enum": [2]}}, "required": ["a", "b"]}
+    texts = [argument_text(two, draw, style) for style in styles]
+    assert 60 < texts.count('{"a":1, "b":2}') < 140
+    assert 60 < texts.count('{\n  "a": 1,\n  "b": 2\n}') < 140
+    assert min(texts.count('{"a":1,"b":2}'), texts.count('{"a": 1, "b": 2}')) > 2000
 
 
 def test_the_index_in_a_tool_id_runs_over_the_conversation() -> None:

@@ -1,9 +1,7 @@
 """The routes over real sockets."""
 
 import json
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,73 +10,10 @@ import pytest
 from kimi_helpers.formats import FORMATS
 from kimi_helpers.simulator.hosts import HOSTS
 from kimi_helpers.simulator.listings import MODELS
-from kimi_helpers.simulator.server import running
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
+from tests.simulator_api import WEATHER, body, post, truth
 
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 SLUGS = [host.slug for host in HOSTS]
-
-
-@pytest.fixture(scope="module")
-def api() -> Iterator[httpx.Client]:
-    with running() as url, httpx.Client(base_url=url, timeout=30) as client:
-        yield client
-
-
-def body(said: str = "q 1", host: str | None = "faithful/int4", **fields: Any) -> dict[str, Any]:
-    provider = {"provider": {"only": [host]}} if host else {}
-    return {
-        "model": "moonshotai/kimi-k2.5",
-        "messages": [{"role": "user", "content": said}],
-        **provider,
-        **fields,
-    }
-
-
-def post(api: httpx.Client, **fields: Any) -> dict[str, Any]:
-    answer = api.post("/chat/completions", json=body(**fields))
-    assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
-
-
-def stream(api: httpx.Client, **fields: Any) -> tuple[bytes, list[dict[str, Any]]]:
-    """The raw body and its chunks; events are split on bytes."""
-    answer = api.post("/chat/completions", json=body(stream=True, **fields))
-    assert answer.headers["content-type"] == "text/event-stream"
-    events = [event for event in answer.content.split(b"\n\n") if event.startswith(b"data: ")]
-    assert events.pop() == b"data: [DONE]"
-    return answer.content, [json.loads(event.removeprefix(b"data: ")) for event in events]
-
-
-def joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The message that the chunks of a stream add up to."""
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
-    calls: dict[int, dict[str, str]] = {}
-    for call in (call for delta in deltas for call in delta.get("tool_calls", ())):
-        known = calls.setdefault(call["index"], {"id": call.get("id", ""), "arguments": ""})
-        known["arguments"] += call["function"]["arguments"]
-    fields = ("content", "reasoning", "reasoning_content")
-    told = {name: "".join(delta.get(name) or "" for delta in deltas) or None for name in fields}
-    details = "".join(detail["text"] for delta in deltas for detail in delta.get("reasoning_details", ()))
-    return {**told, "details": details or None, "calls": list(calls.values())}
-
-
-def flat(message: dict[str, Any]) -> dict[str, Any]:
-    """A message of a JSON body, in the form of `joined`."""
-    details = "".join(detail["text"] for detail in message.get("reasoning_details", ()))
-    calls = [{"id": call["id"], **call["function"]} for call in message.get("tool_calls", ())]
-    return {
-        **{name: message.get(name) for name in ("content", "reasoning", "reasoning_content")},
-        "details": details or None,
-        "calls": [{"id": call["id"], "arguments": call["arguments"]} for call in calls],
-    }
-
-
-def truth(api: httpx.Client, id: str) -> dict[str, Any]:
-    told: dict[str, Any] = api.get(str(api.base_url).replace("/api/v1/", f"/truth/{id}")).json()
-    return told
 
 
 def spelled(message: dict[str, Any], opening: str = "") -> str:
@@ -130,25 +65,11 @@ def test_the_prompt_is_the_rendered_conversation(api: httpx.Client, kimi: Vocabu
     )
 
 
-@pytest.mark.parametrize("host", SLUGS)
-def test_stream_and_json_say_the_same(host: str, api: httpx.Client) -> None:
-    for number in range(12):
-        asked = {"said": f"q {number}", "host": host, "tools": [WEATHER] if number % 2 else None}
-        told = post(api, **asked)
-        raw, chunks = stream(api, **asked)
-        assert raw.startswith(b": OPENROUTER PROCESSING\n\n")
-        assert joined(chunks) == flat(told["choices"][0]["message"])
-        assert chunks[-1]["usage"] == told["usage"]
-        finish = told["choices"][0]["finish_reason"]
-        assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[-3:]] == [None, finish, finish]
-        assert all(chunk["choices"][0]["delta"]["role"] == "assistant" for chunk in chunks)
-        assert {chunk["provider"] for chunk in chunks} == {told["provider"]}
-
-
 def test_hosts_give_one_completion_their_own_text(api: httpx.Client) -> None:
     told = {host: post(api, said="q 3", host=host) for host in SLUGS}
     assert len({tuple(truth(api, reply["id"])["token_ids"]) for reply in told.values()}) == 1
     messages = {host: reply["choices"][0]["message"] for host, reply in told.items()}
+    assert "\n" in messages["faithful"]["content"]
     reasoning, content = messages["faithful"]["reasoning"], messages["faithful"]["content"]
     assert (messages["blanks"]["reasoning"], messages["blanks"]["content"]) == (f"{reasoning} ", f" {content}")
     assert "reasoning" not in messages["reasoning-content"]
@@ -162,8 +83,12 @@ def test_hosts_give_one_completion_their_own_text(api: httpx.Client) -> None:
         content.strip(),
     )
     counts = {host: reply["usage"]["completion_tokens"] for host, reply in told.items()}
-    assert counts.pop("end-not-counted") + 1 == counts["faithful"]
+    for host in ("end-not-counted", "hex-ids", "avian-like"):
+        assert counts.pop(host) + 1 == counts["faithful"]
     assert len(set(counts.values())) == 1
+    prompts = {host: reply["usage"]["prompt_tokens"] for host, reply in told.items()}
+    assert [prompts.pop(host) - prompts["faithful"] for host in ("call-ids", "hex-ids")] == [9, 18]
+    assert len(set(prompts.values())) == 1
 
 
 @pytest.mark.parametrize("off", [{"reasoning": {"enabled": False}}, {"reasoning": {"effort": "none"}}])
@@ -173,6 +98,7 @@ def test_with_thinking_off_neither_prompt_nor_reply_thinks(
     told = post(api, **off)
     found = truth(api, told["id"])
     assert told["choices"][0]["message"]["reasoning"] is None
+    assert found["kind"] == "canonical"
     assert kimi.decode(found["prompt_ids"]).endswith("<|im_middle|><think></think>")
     assert kimi.decode(found["token_ids"]) == told["choices"][0]["message"]["content"] + "<|im_end|>"
 
@@ -198,14 +124,6 @@ def test_a_reply_may_be_cut_anywhere(api: httpx.Client, kimi: Vocabulary) -> Non
     assert cut_characters > 0
 
 
-def test_a_cut_stream_says_what_the_cut_body_says(api: httpx.Client) -> None:
-    for limit in range(1, 200, 7):
-        told = post(api, said="q 7", tools=[WEATHER], max_completion_tokens=limit)
-        _, chunks = stream(api, said="q 7", tools=[WEATHER], max_completion_tokens=limit)
-        assert joined(chunks) == flat(told["choices"][0]["message"])
-        assert chunks[-1]["usage"] == told["usage"]
-
-
 def test_an_unpinned_request_goes_to_each_host_in_turn(api: httpx.Client) -> None:
     served = [post(api, host=None)["provider"] for _ in range(2 * len(HOSTS))]
     assert set(served) == {host.name for host in HOSTS}
@@ -220,6 +138,9 @@ def test_a_base_slug_or_the_first_of_several_pins_a_host(api: httpx.Client) -> N
 
 def test_the_usage_is_billed_at_the_listed_prices(api: httpx.Client) -> None:
     listed = api.get("/models/moonshotai/kimi-k2.5/endpoints").json()["data"]["endpoints"]
+    assert [endpoint["tag"] for endpoint in listed if "logprobs" in endpoint["supported_parameters"]] == [
+        "returns-bytes/int4", "returns-content-bytes/int4",
+    ]  # fmt: skip
     assert [endpoint["tag"] for endpoint in listed] == [f"{slug}/int4" for slug in SLUGS]
     assert [endpoint["provider_name"] for endpoint in listed] == [host.name for host in HOSTS]
     for endpoint in listed:
@@ -297,30 +218,6 @@ def test_a_lone_surrogate_in_a_message_is_no_error(api: httpx.Client, kimi: Voca
 def test_unknown_paths_are_told_in_the_same_shape(path: str, api: httpx.Client) -> None:
     answer = api.get(path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, 404)
-
-
-def shape(value: Any) -> Any:
-    """The field names of a body in their order; a list counts as its first item."""
-    if isinstance(value, dict):
-        return [(name, shape(inner)) for name, inner in value.items()]
-    return shape(value[0]) if isinstance(value, list) and value else None
-
-
-def test_bodies_have_the_fields_of_recorded_ones_in_their_order(api: httpx.Client, shared_dir: Path) -> None:
-    recorded = json.loads((shared_dir / "recorded" / "or_kimi-k2.5_tool_0.json").read_bytes())
-    told = post(api, tools=[WEATHER], tool_choice="required")
-    assert shape(told) == shape(recorded)
-
-
-def test_chunks_have_the_fields_of_recorded_ones_in_their_order(api: httpx.Client, shared_dir: Path) -> None:
-    raw = (shared_dir / "recorded" / "or_kimi-k2.5_simple_streaming_0.sse").read_bytes()
-    events = [line.removeprefix(b"data: ") for line in raw.split(b"\n") if line.startswith(b"data: {")]
-    recorded = [json.loads(event) for event in events]
-    _, chunks = stream(api)
-    has_content = [next(c for c in told if c["choices"][0]["delta"]["content"]) for told in (recorded, chunks)]
-    assert shape(has_content[1]) == shape(has_content[0])
-    for place in (0, -2, -1):
-        assert shape(chunks[place]) == shape(recorded[place])
 
 
 def test_every_format_has_a_model() -> None:

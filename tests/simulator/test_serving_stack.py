@@ -8,13 +8,19 @@ from hypothesis import strategies as st
 
 from kimi_helpers.simulator.serving_stack import (
     ToolCall,
+    cut_at_first_call,
     cut_reasoning,
+    cut_reasoning_right_stripped,
+    cut_reasoning_stripped,
     cut_tool_section,
     decode_faithfully,
     decode_with_blanks,
     leave_reasoning,
+    leave_tools,
     part,
     strip,
+    strip_left,
+    strip_right,
 )
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 
@@ -81,6 +87,26 @@ def test_reasoning_is_cut_at_the_first_border(text: str, reasoning: str, rest: s
         assert ("".join(found[0]), "".join(found[1])) == (reasoning, rest)
 
 
+@pytest.mark.parametrize(
+    ("text", "whole", "streamed"),
+    [
+        (" R \n</think>\n A ", ("R \n", "A"), (" R", "\n A ")),
+        ("<think>\nR</think>A<think>", ("R", "A"), ("\nR", "A<think>")),
+        (" R ", ("R", ""), (" R ", "")),
+        (f" R {SECTION}", ("R", SECTION), (" R", SECTION)),
+        (f" R </think> A {SECTION}", ("R ", f"A {SECTION}"), (" R", f" A {SECTION}")),
+        (" </think> ", ("", ""), ("", " ")),
+        ("", ("", ""), ("", "")),
+    ],
+)
+def test_old_sglang_cuts_a_whole_reply_and_a_stream(
+    text: str, whole: tuple[str, str], streamed: tuple[str, str]
+) -> None:
+    for cut, expected in ((cut_reasoning_stripped, whole), (cut_reasoning_right_stripped, streamed)):
+        for pieces in ((text,), tuple(text)):
+            assert tuple("".join(found) for found in cut(pieces)) == expected
+
+
 def test_without_a_reasoning_parser_everything_is_content() -> None:
     assert leave_reasoning(("R", "</think>", "A")) == ((), ("R", "</think>", "A"))
 
@@ -100,6 +126,26 @@ def test_tool_calls_come_out_as_sampled() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (f" A  {SECTION}", " A  "),
+        (f" A  {SECTION}".replace("n|><|", "n|> <|"), " A   "),
+        (" A <|tool_calls_section_begin|>", " A "),
+        (" A <|tool_calls_section_begin|> <|tool_", " A  <|tool_"),
+        (" A ", " A "),
+    ],
+)
+def test_text_between_the_section_and_its_first_call_may_be_content(text: str, content: str) -> None:
+    found, calls = cut_at_first_call(tuple(text))
+    assert "".join(found) == content
+    assert calls == cut_tool_section(tuple(text))[1]
+
+
+def test_without_a_tool_parser_everything_is_content() -> None:
+    assert leave_tools((f"A{SECTION}",)) == ((f"A{SECTION}",), ())
+
+
 def test_a_call_cut_before_its_end_is_dropped() -> None:
     complete, begun = SECTION.removesuffix("<|tool_calls_section_end|>"), "<|tool_call_begin|>functions.g:1<|tool"
     content, calls = cut_tool_section((f"A{complete}{begun}",))
@@ -116,7 +162,14 @@ def test_text_without_a_section_is_content() -> None:
     [((" ", "\n a", " b", " \n"), ("a", " b")), ((" \n",), ()), ((), ()), (("x",), ("x",))],
 )
 def test_strip_takes_the_outer_blanks_only(pieces: tuple[str, ...], stripped: tuple[str, ...]) -> None:
-    assert strip(pieces) == stripped
+    assert strip(pieces) == strip_left(strip_right(pieces)) == stripped
+
+
+@given(st.lists(st.text(alphabet=" \n\u3000ab", max_size=3), max_size=6))
+def test_each_end_is_stripped_as_text_is(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert "".join(strip_left(tuple(pieces))) == text.lstrip()
+    assert "".join(strip_right(tuple(pieces))) == text.rstrip()
 
 
 @given(st.lists(st.text(max_size=4), max_size=8), st.integers(0, 40), st.integers(0, 40))

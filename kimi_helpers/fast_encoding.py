@@ -1,0 +1,143 @@
+"""gigatoken made to agree with tiktoken under Kimi's ranks.
+
+The two differ in one thing: each carries its own version of Unicode, so a character of the newest version is a
+letter to one and unassigned to the other, and the split around it differs. Which characters these are is found by
+asking both. A text that holds one is encoded by tiktoken.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import gigatoken
+import numpy as np
+from numpy.typing import NDArray
+
+from kimi_helpers.rank_files import packaged_rank_path
+from kimi_helpers.vocabulary import MATCHABLE_BLANKS, Vocabulary, load_vocabulary
+
+Rows = tuple[NDArray[np.int32], NDArray[np.int64]]
+"""The ids of several texts, one behind the other, and how many are each text's."""
+Encode = Callable[[Sequence[str]], Rows]
+
+_ENDLESS_BLANKS = re.compile(rf"\s{{{MATCHABLE_BLANKS}}}")
+_PLANES = (0, 1, 2, 3, 14)  # the others hold private characters or none
+_BLOCK = 256
+
+
+def reference_ids(vocabulary: Vocabulary, text: str) -> list[int]:
+    """The ids of a text by tiktoken, as one piece where tiktoken can match it so; else with the official cuts."""
+    return vocabulary.encode(text) if _has_endless_blanks(text) else vocabulary.encode_unchunked(text)
+
+
+def reference_encoder(vocabulary: Vocabulary) -> Encode:
+    """tiktoken, for any vocabulary."""
+    return lambda texts: _joined([np.array(reference_ids(vocabulary, text), np.int32) for text in texts])
+
+
+def fast_encoder(vocabulary: Vocabulary) -> Encode:
+    """gigatoken, on all cores, for a vocabulary of Kimi's ranks.
+
+    It always reads the special tokens that it is given, so it is given none: their spellings are ordinary text.
+
+    Raises:
+        VocabularyError: as `packaged_rank_file`.
+    """
+    disputes = _find_disputes()
+    bare = _bare_encoder()
+
+    def encode(texts: Sequence[str]) -> Rows:
+        data = [_utf8(text) for text in texts]
+        ids, counts = bare(data)
+        disputed = [place for place in disputes.suspects(ids, counts) if disputes.found_in(data[place])]
+        endless = [place for place, text in enumerate(texts) if _has_endless_blanks(text)]
+        return _replaced(ids, counts, {place: reference_ids(vocabulary, texts[place]) for place in disputed + endless})
+
+    return encode
+
+
+@dataclass(frozen=True)
+class Disputes:
+    """The characters that gigatoken and tiktoken do not read alike.
+
+    Attributes:
+        characters: each of them.
+        may_begin: for every rank, whether the token's bytes hold such a character, or end in its first bytes.
+    """
+
+    characters: frozenset[str]
+    may_begin: NDArray[np.bool_]
+
+    def suspects(self, ids: NDArray[np.int32], counts: NDArray[np.int64]) -> list[int]:
+        """Places of the texts that can hold such a character. Looking at tokens is far faster than at text."""
+        tokens = np.flatnonzero(self.may_begin[ids])
+        places: list[int] = np.unique(np.searchsorted(counts.cumsum(), tokens, side="right")).tolist()
+        return places
+
+    def found_in(self, data: bytes) -> bool:
+        """Whether a text holds such a character."""
+        return not self.characters.isdisjoint(data.decode())
+
+
+@cache
+def _find_disputes() -> Disputes:
+    """Ask both about every character; under the same ranks the answer is the same for every vocabulary."""
+    vocabulary, bare = load_vocabulary(), _bare_encoder()
+
+    def differing(groups: Iterable[str]) -> list[str]:
+        probes = {group: "".join(f"{char}'d\n1{char}23\n {char}\n" for char in group) for group in groups}
+        ids, counts = bare([_utf8(probe) for probe in probes.values()])
+        found = np.split(ids, counts.cumsum()[:-1])
+        expected = map(vocabulary.encode_unchunked, probes.values())
+        return [group for group, one, other in zip(probes, found, expected, strict=True) if one.tolist() != other]
+
+    starts = [start for plane in _PLANES for start in range(plane << 16, (plane + 1) << 16, _BLOCK)]
+    blocks = differing("".join(map(chr, range(start, start + _BLOCK))) for start in starts)
+    characters = frozenset(differing(char for block in blocks for char in block) if blocks else ())
+    beginnings = {char.encode()[:length] for char in characters for length in range(1, len(char.encode()))}
+    tokens = [vocabulary.token_bytes(id) for id in range(vocabulary.ranks)]
+    may_begin = [
+        any(token[-length:] in beginnings for length in (1, 2, 3))
+        or not characters.isdisjoint(token.decode(errors="ignore"))
+        for token in tokens
+    ]
+    return Disputes(characters, np.array(may_begin))
+
+
+def _bare_encoder() -> Callable[[Sequence[bytes]], Rows]:
+    import awkward as ak  # noqa: PLC0415  (slow import, needed only here)
+
+    tokenizer = gigatoken.Tokenizer.from_tiktoken(packaged_rank_path(), "kimi", {})
+
+    def encode(data: Sequence[bytes]) -> Rows:
+        rows = tokenizer.encode_batch(list(data))
+        return ak.to_numpy(ak.flatten(rows)).view(np.int32), ak.to_numpy(ak.num(rows))
+
+    return encode
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # tiktoken's own repair: a surrogate pair is one character, a lone surrogate is U+FFFD
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _has_endless_blanks(text: str) -> bool:
+    return len(text) >= MATCHABLE_BLANKS and _ENDLESS_BLANKS.search(text) is not None
+
+
+def _replaced(ids: NDArray[np.int32], counts: NDArray[np.int64], others: Mapping[int, list[int]]) -> Rows:
+    """The rows, with other ids at some places."""
+    if not others:
+        return ids, counts
+    rows = np.split(ids, counts.cumsum()[:-1])
+    for place, other in others.items():
+        rows[place] = np.array(other, np.int32)
+    return _joined(rows)
+
+
+def _joined(rows: Sequence[NDArray[np.int32]]) -> Rows:
+    return np.concatenate(rows), np.array([len(row) for row in rows], np.int64)

@@ -1,0 +1,669 @@
+"""Replies to token ids: the token law by hand, the grades, real replies, and what must never be called exact."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kimi_helpers.formats import FORMATS, format_of_model
+from kimi_helpers.profiles import ProviderProfile
+from kimi_helpers.reconstruction import Grade, Reconstruction, read_candidates, reconstruct, thinking_asked
+from kimi_helpers.replies import Failure, Reply, TokenLogprob, ToolCall, Usage, parse_reply
+from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
+from tests.reply_samples import json_body
+
+COUNTED = ProviderProfile("P", True, "built so")
+NOT_COUNTED = ProviderProfile("P", False, "built so")
+
+# ids of the real vocabulary
+HELLO = [22931, 2695]  # "hello world"
+DONT = [88709]  # "don't"
+HAN = [435, 198, 908]  # "中\n文"
+TYPED_END_THINK = [993, 39964, 29]  # "</think>" as ordinary text
+TYPED_BEGIN_THINK = [27, 39964, 29]  # "<think>"
+END, THINK, END_THINK = 163586, 163606, 163607
+SECTION, END_SECTION, CALL, ARGUMENTS, END_CALL = 163595, 163596, 163597, 163598, 163599
+ID = [41937, 1654, 25, 15]  # "functions.f:0"
+OBJECT = [8264, 64, 1289, 220, 16, 92]  # '{"a": 1}'
+
+
+def call(arguments: str = '{"a": 1}', id: str = "functions.f:0") -> ToolCall:
+    return ToolCall(id, "f", arguments)
+
+
+def call_ids(arguments: Sequence[int] = OBJECT, id: Sequence[int] = ID) -> list[int]:
+    return [CALL, *id, ARGUMENTS, *arguments, END_CALL]
+
+
+def reply(
+    reasoning: str | None = None,
+    content: str | None = None,
+    *calls: ToolCall,
+    billed: int | None,
+    finish: str | None = None,
+    **fields: Any,
+) -> Reply:
+    made = Reply(
+        reasoning=reasoning,
+        reasoning_field="reasoning" if reasoning else None,
+        content=content,
+        tool_calls=calls,
+        finish_reason=finish or ("tool_calls" if calls else "stop"),
+        native_finish_reasons=(),
+        usage=None if billed is None else Usage(10, billed, None, None, None),
+        provider="P",
+        model="m",
+        generation_id="gen-1",
+        logprobs=None,
+        engine_token_ids=None,
+        engine_prompt_token_ids=None,
+        transport="json",
+        chunk_texts=(),
+    )
+    return replace(made, **fields)
+
+
+def rebuilt(
+    outcome: Reply, profile: ProviderProfile | None = COUNTED, name: str = "kimi-k2.5", thinking: bool | None = True
+) -> Reconstruction:
+    return reconstruct(outcome, load_vocabulary(format=name), FORMATS[name], profile, thinking)
+
+
+LAWS = [
+    # format, thinking, reasoning, content, calls, finish, ids as sampled
+    ("kimi-k2", True, None, "hello world", [], None, [*HELLO, END]),
+    ("kimi-k2", True, None, " \n", [], None, [1420, END]),
+    ("kimi-k2", True, None, "hello world", [], "length", HELLO),
+    ("kimi-k2", True, None, None, [call()], None, [SECTION, *call_ids(), END_SECTION, END]),
+    ("kimi-k2", True, None, "</think>", [], None, [*TYPED_END_THINK, END]),  # no special token of this table
+    ("kimi-k2.5", True, "中\n文", "don't", [], None, [*HAN, END_THINK, *DONT, END]),
+    ("kimi-k2.6", True, "中\n文", "don't", [], None, [*HAN, END_THINK, *DONT, END]),
+    ("kimi-k2-thinking", True, "中\n文", "don't", [], None, [THINK, *HAN, END_THINK, *DONT, END]),
+    ("kimi-k2-thinking", False, "中\n文", "don't", [], None, [THINK, *HAN, END_THINK, *DONT, END]),
+    ("kimi-k2.5", False, None, "don't", [], None, [*DONT, END]),
+    ("kimi-k2.5", None, None, "don't", [], None, [*DONT, END]),
+    ("kimi-k2.5", None, None, "don't", [], None, [END_THINK, *DONT, END]),
+    ("kimi-k2.5", True, "", "don't", [], None, [END_THINK, *DONT, END]),
+    ("kimi-k2-thinking", True, None, "don't", [], None, [THINK, END_THINK, *DONT, END]),
+    # cut by the length
+    ("kimi-k2.5", True, "hello world", None, [], "length", HELLO),
+    ("kimi-k2-thinking", True, "hello world", None, [], "length", [THINK, *HELLO]),
+    ("kimi-k2.5", True, "don't", "hello world", [], "length", [*DONT, END_THINK, *HELLO]),
+    ("kimi-k2.5", False, None, "hello world", [], "length", HELLO),
+    # tool calls
+    ("kimi-k2.5", True, "don't", "hello world", [call()], None,
+     [*DONT, END_THINK, *HELLO, SECTION, *call_ids(), END_SECTION, END]),
+    ("kimi-k2.5", True, "don't", " \n", [call()], None,
+     [*DONT, END_THINK, 1420, SECTION, *call_ids(), END_SECTION, END]),
+    ("kimi-k2.5", True, "don't", None, [call("{}"), call("", "functions.f:1")], None,
+     [*DONT, END_THINK, SECTION, *call_ids([13071]), *call_ids([], [41937, 1654, 25, 16]), END_SECTION, END]),
+    ("kimi-k2.5", True, "don't", None, [call()], None, [*DONT, SECTION, *call_ids(), END_SECTION, END]),
+    ("kimi-k2-thinking", True, "don't", None, [call()], None, [THINK, *DONT, SECTION, *call_ids(), END_SECTION, END]),
+    ("kimi-k2.5", False, None, None, [call()], None, [SECTION, *call_ids(), END_SECTION, END]),
+    ("kimi-k2.5", True, "don't", "hello world", [call()], "length",
+     [*DONT, END_THINK, *HELLO, SECTION, *call_ids()[:-1]]),
+    # no reasoning parser ran
+    ("kimi-k2.5", True, None, "中\n文</think>don't", [], None, [*HAN, END_THINK, *DONT, END]),
+    ("kimi-k2.6", True, None, "中\n文</think>don't", [call()], None,
+     [*HAN, END_THINK, *DONT, SECTION, *call_ids(), END_SECTION, END]),
+    ("kimi-k2-thinking", True, None, "<think>中\n文</think>don't", [], None, [THINK, *HAN, END_THINK, *DONT, END]),
+    ("kimi-k2-thinking", True, None, "中\n文</think>don't", [], None, [THINK, *HAN, END_THINK, *DONT, END]),
+    ("kimi-k2-thinking", True, None, "<think>hello world", [], "length", [THINK, *HELLO]),
+    ("kimi-k2.5", True, None, "hello world", [], "length", HELLO),
+    ("kimi-k2.5", True, None, "don't", [call()], None, [*DONT, SECTION, *call_ids(), END_SECTION, END]),
+    ("kimi-k2-thinking", True, None, "<think>don't", [call()], None,
+     [THINK, *DONT, SECTION, *call_ids(), END_SECTION, END]),
+    # special tokens that the text spells: the count tells them from ordinary text
+    ("kimi-k2.5", True, "don't", "hello world</think>", [], None, [*DONT, END_THINK, *HELLO, *TYPED_END_THINK, END]),
+    ("kimi-k2.5", True, "don't", "hello world</think>", [], None, [*DONT, END_THINK, *HELLO, END_THINK, END]),
+    ("kimi-k2.5", False, None, "<|im_end|>", [], None, [27, 91, 348, 11129, 91, 29, END]),
+    ("kimi-k2.5", True, "don't", None, [call("[EOS]")], None,
+     [*DONT, END_THINK, SECTION, *call_ids([58, 85521, 60]), END_SECTION, END]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "thinking", "reasoning", "content", "calls", "finish", "ids"), LAWS)
+@pytest.mark.parametrize("profile", [COUNTED, NOT_COUNTED])
+def test_the_token_law(
+    profile: ProviderProfile,
+    name: str,
+    thinking: bool | None,
+    reasoning: str | None,
+    content: str | None,
+    calls: list[ToolCall],
+    finish: str | None,
+    ids: list[int],
+) -> None:
+    billed = len(ids) - (ids[-1] == END and not profile.end_token_counted)
+    outcome = reply(reasoning, content, *calls, billed=billed, finish=finish)
+    result = rebuilt(outcome, profile, name, thinking)
+    assert (result.grade, list(result.token_ids)) == (Grade.exact_unique, ids)
+    assert result.loss_mask == (1,) * len(ids)
+    assert result.reconstructed_tokens == billed
+    assert [candidate.billed for candidate in result.candidates] == [billed]
+    counted = "counted" if profile.end_token_counted else "not counted"
+    assert result.candidates[0].end_token == (counted if ids[-1] == END else "absent")
+
+
+@pytest.mark.parametrize(("name", "thinking", "reasoning", "content", "calls", "finish", "ids"), LAWS)
+def test_without_a_profile_no_count_makes_a_row_exact(
+    name: str,
+    thinking: bool | None,
+    reasoning: str | None,
+    content: str | None,
+    calls: list[ToolCall],
+    finish: str | None,
+    ids: list[int],
+) -> None:
+    result = rebuilt(reply(reasoning, content, *calls, billed=len(ids), finish=finish), None, name, thinking)
+    assert result.grade is Grade.exact_ambiguous
+    assert tuple(ids) in [candidate.token_ids for candidate in result.candidates]
+    assert all(candidate.billed == len(ids) for candidate in result.candidates)
+    unstated = rebuilt(reply(reasoning, content, *calls, billed=None, finish=finish), None, name, thinking)
+    assert unstated.grade is Grade.unverified
+    assert tuple(ids) in [candidate.token_ids for candidate in unstated.candidates]
+
+
+@pytest.mark.parametrize("profile", [None, COUNTED, NOT_COUNTED])
+@pytest.mark.parametrize(("name", "thinking", "reasoning", "content", "calls", "finish", "ids"), LAWS)
+def test_a_count_that_nothing_makes_leaves_no_ids(
+    name: str,
+    thinking: bool | None,
+    reasoning: str | None,
+    content: str | None,
+    calls: list[ToolCall],
+    finish: str | None,
+    ids: list[int],
+    profile: ProviderProfile | None,
+) -> None:
+    outcome = reply(reasoning, content, *calls, billed=len(ids) + 20, finish=finish)
+    result = rebuilt(outcome, profile, name, thinking)
+    assert (result.grade, result.token_ids, result.loss_mask) == (Grade.unresolved, (), ())
+    assert f"{len(ids) + 20} tokens were billed" in result.reason
+    assert result.candidates
+
+
+@pytest.mark.parametrize("billed", [3, 5])
+def test_a_profile_fixes_the_counting_rule(billed: int) -> None:
+    ids = (*DONT, END_THINK, *DONT, END)
+    assert rebuilt(reply("don't", "don't", billed=4)).token_ids == ids
+    assert rebuilt(reply("don't", "don't", billed=3), NOT_COUNTED).token_ids == ids
+    assert rebuilt(reply("don't", "don't", billed=billed)).grade is Grade.unresolved
+    assert rebuilt(reply("don't", "don't", billed=billed + 1), NOT_COUNTED).grade is Grade.unresolved
+
+
+def test_unknown_thinking_gives_two_readings_and_the_count_chooses() -> None:
+    outcome = reply(None, "don't", billed=3)
+    with_end = [list(item.token_ids) for item in read_candidates(outcome, load_vocabulary(), FORMATS["kimi-k2.5"])]
+    assert [END_THINK, *DONT, END] in with_end
+    assert [*DONT, END] in with_end
+    # 3 tokens: thought and counted the end; or thought nothing at all, which makes 2
+    assert rebuilt(outcome, COUNTED, thinking=None).token_ids == (END_THINK, *DONT, END)
+    undecided = rebuilt(replace(outcome, usage=Usage(1, 2, None, None, None)), None, thinking=None)
+    assert {item.token_ids for item in undecided.candidates} == {(*DONT, END), (END_THINK, *DONT, END)}
+    assert undecided.grade is Grade.exact_ambiguous
+
+
+def test_reasoning_that_cannot_be_is_unresolved() -> None:
+    for outcome, name, thinking in (
+        (reply("don't", "don't", billed=4), "kimi-k2", True),
+        (reply("don't", "don't", billed=4), "kimi-k2.5", False),
+    ):
+        result = rebuilt(outcome, COUNTED, name, thinking)
+        assert (result.grade, result.token_ids) == (Grade.unresolved, ())
+        assert "reasoning" in result.reason
+
+
+@pytest.mark.parametrize("thinking", [True, None])
+def test_too_many_spelled_special_tokens_are_unresolved(thinking: bool | None) -> None:
+    six = rebuilt(reply("don't", "</think>" * 6, billed=9), thinking=thinking)
+    assert six.grade is not Grade.unresolved
+    seven = rebuilt(reply("don't", "</think>" * 7, billed=10), thinking=thinking)
+    assert (seven.grade, seven.token_ids) == (Grade.unresolved, ())
+    assert "more than 6 special tokens" in seven.reason
+
+
+def test_two_readings_of_one_count_are_not_exact() -> None:
+    # the first special token typed and the second sampled, or the other way round
+    outcome = reply(None, "[EOS] don't [EOS] don't", billed=10)
+    result = rebuilt(outcome, thinking=False)
+    assert result.grade is Grade.exact_ambiguous
+    assert len({candidate.token_ids for candidate in result.candidates}) == 2
+    assert "1 other reading" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("outcome", "name"),
+    [
+        # "a </think>c" is four tokens with the token and four without, so a second one in the content decides nothing:
+        # a parser cuts at the first one also where the model typed that one and sampled the other
+        (reply("a ", "don't</think>c", billed=9), "kimi-k2.5"),
+        # an empty think section, then a </think> in the answer: the count of one that was typed and one sampled
+        (reply(None, "a </think>c", billed=6), "kimi-k2.5"),
+        (reply(None, "a </think>c", billed=7), "kimi-k2-thinking"),
+    ],
+)
+def test_a_parser_that_searches_text_can_cut_at_a_typed_token(outcome: Reply, name: str) -> None:
+    result = rebuilt(outcome, COUNTED, name)
+    assert result.grade is Grade.exact_ambiguous
+    assert len({candidate.token_ids for candidate in result.candidates}) > 1
+
+
+@pytest.mark.parametrize("text", ["don't \ufffd", "don't \ud83d", "\udc00"])
+def test_lost_bytes_are_never_exact_by_count(text: str) -> None:
+    for outcome in (
+        reply(text, "ok", billed=None),
+        reply("ok", text, billed=None),
+        reply("ok", None, call(text), billed=None),
+        reply("ok", None, call(id=text), billed=None),
+        reply("ok", text, billed=None, finish="length"),
+    ):
+        first = rebuilt(outcome).candidates[0]
+        result = rebuilt(replace(outcome, usage=Usage(1, first.billed, None, None, None)))
+        assert result.grade is Grade.exact_ambiguous
+        assert "lost" in result.reason
+
+
+def test_a_cut_reply_whose_longer_reading_fits_is_not_exact() -> None:
+    # 3 billed, the text makes 2: </think>, the end token, half a character or a call that was dropped
+    for outcome in (reply("hello world", None, billed=3, finish="length"),
+                    reply(None, "hello world", billed=3, finish="length")):  # fmt: skip
+        result = rebuilt(outcome, thinking=True if outcome.reasoning else False)
+        assert result.grade is Grade.exact_ambiguous
+        assert "cut" in result.reason
+    called = [*DONT, END_THINK, *HELLO, SECTION, *call_ids(), END_SECTION]
+    for billed in (len(called) - 1, len(called), len(called) + 1):
+        result = rebuilt(reply("don't", "hello world", call(), billed=billed, finish="length"))
+        assert result.grade is Grade.exact_ambiguous
+
+
+CUT_TEXTS = (
+    "One moment, please: 42 of 1234567 rows don't fit.\n\n  - café\t(naïve)\r\n   x = 3.5e-7  # ok   \n",
+    "中国的二十四节气，“惊蛰”前后开始春耕。2023年增长3.7%。\u3000挑衅",
+    "Hi 🎉 👩\u200d👩\u200d👧, 🇨🇭,  🏳️ and 𓂀 𝔄 ⿰; a\u2028b\u0085c",
+    "हिन्दी: बहुत धन्यवाद ไทย: ขอบคุณมาก العربية ＡＢＣ ﬁ İ ß",
+)
+
+
+@pytest.mark.parametrize("text", CUT_TEXTS)
+@pytest.mark.parametrize("errors", ["replace", "ignore"])
+@pytest.mark.parametrize("profile", [COUNTED, NOT_COUNTED])
+def test_no_cut_makes_wrong_ids_exact(kimi: Vocabulary, text: str, errors: str, profile: ProviderProfile) -> None:
+    """Hosts write U+FFFD for half a character at a cut, or drop it."""
+    ids = kimi.encoding.encode_ordinary(text)
+    whole = 0
+    for kept in range(1, len(ids)):
+        seen = kimi.encoding.decode_bytes(ids[:kept]).decode("utf-8", errors)
+        for outcome, true in (
+            (reply(seen, None, billed=kept, finish="length"), ids[:kept]),
+            (reply("don't", seen, billed=kept + 2, finish="length"), [*DONT, END_THINK, *ids[:kept]]),
+        ):
+            result = rebuilt(outcome, profile)
+            if result.grade.is_exact:
+                assert list(result.token_ids) == true, (kept, seen)
+                whole += 1
+    assert whole > len(ids) / 2
+
+
+def test_the_last_token_of_a_cut_reply_may_hide_half_a_character() -> None:
+    # "Hi 🎉" is 18699 17137 236 231, and 17137 is a blank with the first two bytes of the emoji
+    result = rebuilt(reply(None, "Hi ", billed=2, finish="length"), name="kimi-k2")
+    assert (result.grade, result.token_ids) == (Grade.exact_ambiguous, (18699, 220))
+    assert rebuilt(reply(None, "Hi ", billed=3), name="kimi-k2").grade is Grade.exact_unique
+
+
+ENGINE = [
+    # engine ids, content, finish, grade, ids
+    ([*HELLO, END], "hello world", "stop", Grade.engine_ids, [*HELLO, END]),
+    (HELLO, "hello world", "stop", Grade.engine_ids, [*HELLO, END]),
+    (HELLO, "hello world", "length", Grade.engine_ids, HELLO),
+    ([*HELLO, END], "hello world", "length", Grade.engine_ids, [*HELLO, END]),
+    # another split of the same text: only the engine can know
+    ([71, 13929, 2695, END], "hello world", "stop", Grade.engine_ids, [71, 13929, 2695, END]),
+    ([*HELLO, END], "hello  world", "stop", Grade.unresolved, []),
+    ([*DONT, END], "hello world", "stop", Grade.unresolved, []),
+    ([], "hello world", "stop", Grade.unresolved, []),
+    ([*HELLO, END, END], "hello world", "stop", Grade.unresolved, []),
+    ([*HELLO, 163840], "hello world", "stop", Grade.unresolved, []),
+    ([*HELLO, -1], "hello world", "stop", Grade.unresolved, []),
+    ([2**40], "hello world", "stop", Grade.unresolved, []),
+    # the end token spelled in the content, and sampled once
+    ([*HELLO, END], "hello world<|im_end|>", "stop", Grade.unresolved, []),
+    # half a character at the cut
+    ([18699, 17137], "Hi \ufffd", "length", Grade.engine_ids, [18699, 17137]),
+]
+
+
+@pytest.mark.parametrize(("engine", "content", "finish", "grade", "ids"), ENGINE)
+def test_engine_ids(
+    kimi: Vocabulary, engine: list[int], content: str, finish: str, grade: Grade, ids: list[int]
+) -> None:
+    if engine[:1] == [71]:
+        assert kimi.decode(engine[:2]) == "hello"
+    outcome = reply(None, content, billed=None, finish=finish, engine_token_ids=tuple(engine))
+    result = rebuilt(outcome, None, "kimi-k2")
+    assert (result.grade, list(result.token_ids)) == (grade, ids)
+    assert result.loss_mask == (1,) * len(ids)
+    lacking = grade is Grade.engine_ids and len(engine) < len(ids)
+    assert ("lack the end token" in result.reason) is lacking
+
+
+def test_engine_ids_of_every_part_must_spell_the_reply() -> None:
+    ids = [*HAN, END_THINK, *DONT, SECTION, *call_ids(), END_SECTION, END]
+    outcome = reply("中\n文", "don't", call(), billed=len(ids), engine_token_ids=tuple(ids))
+    assert rebuilt(outcome).grade is Grade.engine_ids
+    for wrong in (
+        replace(outcome, reasoning="中\n文 "),
+        replace(outcome, content=None),
+        replace(outcome, tool_calls=(call('{"a":1}'),)),
+        replace(outcome, tool_calls=(call(id="call_1"),)),
+    ):
+        result = rebuilt(wrong)
+        assert (result.grade, result.token_ids) == (Grade.unresolved, ())
+
+
+def entries(*pieces: bytes | None) -> tuple[TokenLogprob, ...]:
+    return tuple(TokenLogprob("t", -0.5, piece) for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "content", "finish", "ids"),
+    [
+        ((b"hello", b" world", b"<|im_end|>"), "hello world", "stop", [*HELLO, END]),
+        ((b"hello", b" world"), "hello world", "stop", [*HELLO, END]),
+        ((b"hello", b" world"), "hello world", "length", HELLO),
+        ((b"h", b"ello", b" world", b"<|im_end|>"), "hello world", "stop", [71, 13929, 2695, END]),
+        ((b"\xf0\x9f", b"\x8e", b"\x89"), "🎉", "length", [5885, 236, 231]),
+    ],
+)
+def test_the_bytes_of_every_token(pieces: tuple[bytes, ...], content: str, finish: str, ids: list[int]) -> None:
+    outcome = reply(None, content, billed=None, finish=finish, logprobs=entries(*pieces))
+    result = rebuilt(outcome, None, "kimi-k2")
+    assert (result.grade, list(result.token_ids)) == (Grade.logprob_bytes, ids)
+    assert result.loss_mask == (1,) * len(ids)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "content"),
+    [
+        ((b"hello",), "hello world"),
+        ((b" world", b"<|im_end|>"), "hello world"),
+        ((b"hello", None, b"<|im_end|>"), "hello world"),
+        ((b"hello", b"", b" world"), "hello world"),
+        ((b"hello world", b"<|im_end|>"), "hello world"),  # no one token
+        ((b"hello", b" world", b"\xff\xff\xff"), "hello world"),
+        ((b"Hi", b" ", b"\xef\xbf\xbd"), "Hi \ufffd"),
+        ((b"hello", b" world", b"<|im_end|>", b"<|im_end|>"), "hello world"),
+        ((), "hello world"),
+    ],
+)
+def test_bytes_that_do_not_cover_the_reply_leave_it_to_the_count(
+    pieces: tuple[bytes | None, ...], content: str
+) -> None:
+    outcome = reply(None, content, billed=3, logprobs=entries(*pieces))
+    assert rebuilt(outcome, None, "kimi-k2").grade in (Grade.exact_ambiguous, Grade.unresolved)
+    assert rebuilt(replace(outcome, usage=None), None, "kimi-k2").grade is Grade.unverified
+
+
+def test_bytes_of_the_answer_alone_do_not_prove_a_reply_that_thought() -> None:
+    outcome = reply("don't", "hello world", billed=5, logprobs=entries(b"hello", b" world", b"<|im_end|>"))
+    assert rebuilt(outcome, None).grade is Grade.exact_ambiguous
+    everything = entries(b"don't", b"</think>", b"hello", b" world", b"<|im_end|>")
+    whole = rebuilt(replace(outcome, logprobs=everything), None)
+    assert (whole.grade, whole.token_ids) == (Grade.logprob_bytes, (*DONT, END_THINK, *HELLO, END))
+
+
+def test_engine_ids_go_before_bytes() -> None:
+    bytes_given = entries(b"hello", b" world", b"<|im_end|>")
+    outcome = reply(None, "hello world", billed=None, logprobs=bytes_given, engine_token_ids=(71, 13929, 2695, END))
+    result = rebuilt(outcome, None, "kimi-k2")
+    assert (result.grade, result.token_ids) == (Grade.engine_ids, (71, 13929, 2695, END))
+
+
+def test_a_failure_has_no_ids() -> None:
+    outcome = parse_reply(b'{"error": {"code": 502, "message": "no"}}')
+    assert isinstance(outcome, Failure)
+    result = reconstruct(outcome, load_vocabulary(), FORMATS["kimi-k2.5"])
+    assert (result.grade, result.token_ids, result.candidates) == (Grade.failed, (), ())
+    assert "no" in result.reason
+
+
+def test_grades_stand_best_first_and_three_are_exact() -> None:
+    exact = [grade for grade in Grade if grade.is_exact]
+    assert [grade.value for grade in exact] == ["engine_ids", "logprob_bytes", "exact_unique"]
+    assert list(Grade)[:3] == exact
+    rest = ["exact_ambiguous", "unverified", "unresolved", "failed"]
+    assert [grade.value for grade in list(Grade)[3:]] == rest
+
+
+@pytest.mark.parametrize(
+    ("request_body", "asked"),
+    [
+        (None, None),
+        ({}, True),
+        ({"model": "m", "messages": []}, True),
+        ({"reasoning": {"enabled": False}}, False),
+        ({"reasoning": {"enabled": True}}, True),
+        ({"reasoning": {"effort": "none"}}, False),
+        ({"reasoning": {"effort": "low"}}, True),
+        ({"reasoning": {"max_tokens": 100}}, True),
+        ({"reasoning": {}}, True),
+        ({"reasoning_effort": "none"}, False),
+        ({"reasoning_effort": "high"}, True),
+        ({"thinking": {"type": "disabled"}}, False),
+        ({"thinking": {"type": "enabled"}}, True),
+        ({"chat_template_kwargs": {"thinking": False}}, False),
+        ({"chat_template_kwargs": {"thinking": True}}, True),
+        ({"chat_template_kwargs": {}}, True),
+        ({"reasoning": {"enabled": True}, "chat_template_kwargs": {"thinking": False}}, False),
+        # junk says nothing
+        ({"reasoning": None, "thinking": None, "chat_template_kwargs": None}, True),
+        ({"reasoning": "off", "thinking": "disabled", "chat_template_kwargs": []}, True),
+        ({"reasoning": {"enabled": None, "effort": None}}, True),
+        ({"reasoning": {"effort": ["none"]}, "reasoning_effort": {"a": 1}}, True),
+        ({"thinking": {"type": ["disabled"]}}, True),
+    ],
+)
+def test_whether_thinking_was_asked_for(request_body: dict[str, Any] | None, asked: bool | None) -> None:
+    assert thinking_asked(request_body) is asked
+
+
+# File, billed tokens, and what the text as returned makes by the token law, the end token counted.
+RECORDED = [
+    ("avian_kimi-k2.5_simple_streaming_0.sse", 242, 245),
+    ("avian_kimi-k2.5_tool_streaming_0.sse", 96, 99),
+    ("avian_kimi-k2.5_tool_streaming_1.sse", 161, 163),
+    ("groq_kimi-k2-0905_multi_tool_0.json", 53, 47),
+    ("groq_kimi-k2-0905_multi_tool_1.json", 31, 31),
+    ("hf-router_kimi-k2-0905_tool_streaming_0.sse", 21, 20),
+    ("or_kimi-k2-0905_basic.json", 9, 10),
+    ("or_kimi-k2-0905_object_basic.json", 26, 33),
+    ("or_kimi-k2-0905_streaming.sse", 14, 14),
+    ("or_kimi-k2.5_multi_tool_0.json", 86, 86),
+    ("or_kimi-k2.5_simple_0.json", 202, 203),
+    ("or_kimi-k2.5_simple_streaming_0.sse", 173, 175),
+    ("or_kimi-k2.5_tool_0.json", 66, 66),
+    ("or_kimi-k2.5_tool_1.json", 67, 67),
+    ("or_kimi-k2_basic.json", 10, 10),
+    ("or_kimi-k2_multi_tool.json", 31, 31),
+    ("or_kimi-k2_no_tool.json", 20, 21),
+    ("or_kimi-k2_object_streaming.sse", 42, 43),
+    ("or_kimi-k2_streaming.sse", 9, 10),
+    ("or_kimi-k2_token_limit.json", 100, 101),
+    ("or_kimi-k2_usage.json", 10, 10),
+]
+
+
+def plain_texts(body: bytes) -> tuple[str, str, dict[int, list[str]], int]:
+    """Reasoning, content, [id, arguments] of each call, and the billed count, read without the package."""
+    events = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: {")] or [body]
+    reasoning, content, calls, billed = "", "", dict[int, list[str]](), 0
+    for document in map(json.loads, events):
+        for choice in document["choices"]:
+            part = choice.get("delta") or choice.get("message") or {}
+            reasoning += part.get("reasoning") or part.get("reasoning_content") or ""
+            content += part.get("content") or ""
+            for place, piece in enumerate(part.get("tool_calls") or []):
+                texts = calls.setdefault(piece.get("index", place), ["", ""])
+                texts[0] = texts[0] or piece.get("id") or ""
+                texts[1] += piece["function"].get("arguments") or ""
+        billed = (document.get("usage") or {}).get("completion_tokens") or billed
+    return reasoning, content, calls, billed
+
+
+@pytest.mark.parametrize(("file", "billed", "made"), RECORDED)
+def test_recorded_replies(shared_dir: Path, kimi: Vocabulary, file: str, billed: int, made: int) -> None:
+    path = shared_dir / "recorded" / file
+    reasoning, content, calls, stated = plain_texts(path.read_bytes())
+
+    def count(*texts: str) -> int:
+        return sum(len(kimi.encoding.encode_ordinary(text)) for text in texts)
+
+    thought = "k2.5" in file
+    section = 2 + sum(3 + count(*texts) for texts in calls.values()) if calls else 0
+    assert (stated, count(reasoning, content) + thought + section + 1) == (billed, made)
+
+    outcome = parse_reply(path.read_bytes())
+    assert isinstance(outcome, Reply)
+    format = format_of_model(outcome.model or "")
+    assert format is not None
+    asked = thinking_asked(json.loads(path.with_name(path.stem + ".request.json").read_bytes()))
+    result = reconstruct(outcome, load_vocabulary(format=format.name), format, None, asked)
+    if billed in (made, made - 1):
+        assert result.grade is Grade.exact_ambiguous
+        assert len(result.token_ids) == (billed if billed == made or outcome.finish_reason == "length" else made)
+        assert result.reconstructed_tokens == billed
+    else:
+        assert (result.grade, result.token_ids) == (Grade.unresolved, ())
+        assert f"{billed} tokens were billed" in result.reason
+        assert str(made) in result.reason
+
+
+def test_the_recorded_replies_are_all_and_fourteen_are_met(shared_dir: Path) -> None:
+    rows = [json.loads(line) for line in (shared_dir / "recorded/INDEX.jsonl").read_text("utf-8").splitlines()]
+    counted = {
+        row["file"]: row["usage"]["completion_tokens"]
+        for row in rows
+        if row["usage"] and format_of_model(row["model"] or "") is not None
+    }
+    assert counted == {file: billed for file, billed, _ in RECORDED}
+    assert sum(billed in (made, made - 1) for _, billed, made in RECORDED) == 14
+
+
+def test_the_real_ids_of_a_recorded_reply(shared_dir: Path) -> None:
+    path = shared_dir / "recorded/or_kimi-k2.5_multi_tool_0.json"
+    outcome = parse_reply(path.read_bytes())
+    assert isinstance(outcome, Reply)
+    result = rebuilt(outcome, ProviderProfile("Chutes", True, "told so"))
+    assert result.grade is Grade.exact_unique
+    ids = list(result.token_ids)
+    assert len(ids) == 86
+    assert [id for id in ids if id >= 163584] == [
+        END_THINK, SECTION, CALL, ARGUMENTS, END_CALL, CALL, ARGUMENTS, END_CALL, END_SECTION, END,
+    ]  # fmt: skip
+
+
+ATOMS = (
+    "a", "The", " the", "don't", " ", "  ", "\n", "\n\n", "\t", "\r\n", "42", " 7", "中", "用户", " 中", "🎉", "é", "{", '"a": ',
+    "<", "</", "think", ">", "|", "[EOS", "]", "\u2028", "\x00", "ﬁ", "क्षि",
+    "<think>", "</think>", "<|im_end|>", "[EOS]", "<|tool_calls_section_begin|>", "<|tool_call_end|>",
+)  # fmt: skip
+NASTY = st.lists(st.one_of(st.sampled_from(ATOMS), st.text(max_size=3)), max_size=8).map("".join)
+ARGUMENT_TEXTS = st.lists(NASTY, max_size=2)
+LAW = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def sampled(name: str, reasoning: str, content: str, arguments: list[str], closes: bool) -> list[int]:
+    """The ids of a turn, each piece encoded on its own."""
+    encode = load_vocabulary().encoding.encode_ordinary
+    ids: list[int] = []
+    if name != "kimi-k2":
+        ids += [THINK] if name == "kimi-k2-thinking" else []
+        ids += encode(reasoning) + ([END_THINK] if closes else [])
+    ids += encode(content)
+    if arguments:
+        ids.append(SECTION)
+        for place, text in enumerate(arguments):
+            ids += call_ids(encode(text), encode(f"functions.f:{place}"))
+        ids.append(END_SECTION)
+    return [*ids, END]
+
+
+@LAW
+@given(
+    st.sampled_from(sorted(FORMATS)), NASTY, NASTY, ARGUMENT_TEXTS, st.booleans(), st.sampled_from((COUNTED, NOT_COUNTED))
+)  # fmt: skip
+def test_a_faithful_reply_is_exact_or_in_doubt_but_never_wrong(
+    name: str, reasoning: str, content: str, arguments: list[str], closes: bool, profile: ProviderProfile
+) -> None:
+    closes = closes or not arguments
+    content = (content if closes else "") or ("" if arguments else "x")
+    reasoning = "" if name == "kimi-k2" else reasoning
+    true = sampled(name, reasoning, content, arguments, closes)
+    calls = [call(text, f"functions.f:{place}") for place, text in enumerate(arguments)]
+    billed = len(true) - (not profile.end_token_counted)
+    result = rebuilt(reply(reasoning or None, content or None, *calls, billed=billed), profile, name)
+    if result.grade.is_exact:
+        assert list(result.token_ids) == true
+    text = "\n".join((reasoning, content, *arguments))
+    spelled = any(token in text for token in load_vocabulary(format=name).named)
+    if not spelled and "\ufffd" not in text:
+        assert (result.grade, list(result.token_ids)) == (Grade.exact_unique, true)
+
+
+def blank_moved(text: str, how: str) -> str:
+    return {"front": " " + text, "back": text + " ", "stripped": text.strip(), "left": text.removeprefix(" ")}[how]
+
+
+@LAW
+@given(NASTY, NASTY, st.sampled_from(("front", "back", "stripped", "left")), st.booleans())
+def test_altered_text_under_the_true_count_is_never_exact_without_a_profile(
+    reasoning: str, content: str, how: str, in_content: bool
+) -> None:
+    true = sampled("kimi-k2.5", reasoning, content, [], True)
+    seen = (reasoning, blank_moved(content, how)) if in_content else (blank_moved(reasoning, how), content)
+    result = rebuilt(reply(seen[0] or None, seen[1] or None, billed=len(true)), None)
+    assert not result.grade.is_exact
+    if result.grade is Grade.unresolved:
+        assert result.token_ids == ()
+    else:
+        assert len(result.token_ids) in (len(true), len(true) + 1)
+
+
+@LAW
+@given(st.text(st.characters(), max_size=30), st.text(st.characters(), max_size=30), st.integers(0, 60), st.booleans())
+def test_wild_text_does_not_crash(reasoning: str, content: str, billed: int, cut: bool) -> None:
+    outcome = reply(reasoning, content, call(content), billed=billed, finish="length" if cut else None)
+    for name in sorted(FORMATS):
+        result = rebuilt(outcome, COUNTED, name, None)
+        assert len(result.loss_mask) == len(result.token_ids)
+        if result.grade.is_exact:
+            assert len(result.token_ids) == billed
+
+
+@pytest.mark.parametrize("character", ["a", " ", "\n", ".", "中", "\x00", "\ud800", "\u0301", "7"])
+def test_a_megabyte_of_one_character(character: str) -> None:
+    result = rebuilt(reply("ok", character * 1_000_000, billed=1))
+    assert (result.grade, result.token_ids) == (Grade.unresolved, ())
+
+
+def test_text_by_the_wire_is_text_in_the_ids(kimi: Vocabulary) -> None:
+    content = "a\u2028b\x00\u0085 don't\r\n</ think>"
+    ids = [*DONT, END_THINK, *kimi.encoding.encode_ordinary(content), END]
+    message = {"role": "assistant", "reasoning": "don't", "content": content}
+    body = {
+        "model": "m",
+        "provider": "P",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": len(ids)},
+    }
+    outcome = parse_reply(json_body(body))
+    assert isinstance(outcome, Reply)
+    result = rebuilt(outcome)
+    assert (result.grade, list(result.token_ids)) == (Grade.exact_unique, ids)
+    assert kimi.decode(result.token_ids) == f"don't</think>{content}<|im_end|>"
