@@ -91,14 +91,15 @@ def compare(megabytes: float, rounds: int) -> None:
     rows = bare.encode_batch(texts)
     if not (np.array_equal(ids, ak.to_numpy(ak.flatten(rows))) and np.array_equal(np.diff(offsets), ak.num(rows))):
         raise SystemExit("BulkEncoder and gigatoken differ.")
-    seconds = {name: min(_timed(way) for _ in range(rounds)) for name, way in ways.items()}
+    taken = [[_timed(way) for way in ways.values()] for _ in range(rounds)]
+    seconds = dict(zip(ways, map(min, zip(*taken, strict=True)), strict=True))
     official, tiktoken, fast, _ = seconds.values()
     print(f"{len(texts):,} replies, {size / 1e6:.0f} MB, {size / len(texts) / 1e3:.1f} kB in the mean;", end=" ")
     print(f"{len(ids):,} ids; best of {rounds}\n")
     print(f"{'':<48}{'MB/s':>8}{'x official':>12}{'x tiktoken':>12}{'x gigatoken':>13}")
-    for name, taken in seconds.items():
-        ratios = f"{official / taken:>12.1f}{tiktoken / taken:>12.1f}{fast / taken:>13.2f}"
-        print(f"{name:<48}{size / taken / 1e6:>8.1f}{ratios}")
+    for name, best in seconds.items():
+        ratios = f"{official / best:>12.1f}{tiktoken / best:>12.1f}{fast / best:>13.2f}"
+        print(f"{name:<48}{size / best / 1e6:>8.1f}{ratios}")
 
 
 def _timed(way: Callable[[], object]) -> float:

@@ -48,61 +48,77 @@ def fast_encoder(vocabulary: Vocabulary) -> Encode:
     bare = _bare_encoder()
 
     def encode(texts: Sequence[str]) -> Rows:
-        data = [_utf8(text) for text in texts]
-        ids, counts = bare(data)
-        disputed = [place for place in disputes.suspects(ids, counts) if disputes.found_in(data[place])]
+        ids, counts = bare([_utf8(text) for text in texts])
         endless = [place for place, text in enumerate(texts) if _has_endless_blanks(text)]
-        return _replaced(ids, counts, {place: reference_ids(vocabulary, texts[place]) for place in disputed + endless})
+        slow = {*disputes.suspects(ids, counts), *endless}
+        return _replaced(ids, counts, {place: reference_ids(vocabulary, texts[place]) for place in slow})
 
     return encode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Disputes:
-    """The characters that gigatoken and tiktoken do not read alike.
+    """The characters that gigatoken and tiktoken do not read alike, and where they show in token ids.
+
+    A vocabulary holds none of them whole, or few: they are newer. So tokens tell at once which texts can hold one:
+    a token that ends in the first bytes of one, before a token that starts with its next byte.
 
     Attributes:
         characters: each of them.
-        may_begin: for every rank, whether the token's bytes hold such a character, or end in its first bytes.
+        ends: for every id, whether the token can stand first in such a pair, shape [ranks].
+        starts: the first byte of every token, shape [ranks].
+        pairs: id * 256 + next byte of every such pair.
     """
 
     characters: frozenset[str]
-    may_begin: NDArray[np.bool_]
+    ends: NDArray[np.bool_]
+    starts: NDArray[np.uint8]
+    pairs: NDArray[np.int32]
 
     def suspects(self, ids: NDArray[np.int32], counts: NDArray[np.int64]) -> list[int]:
-        """Places of the texts that can hold such a character. Looking at tokens is far faster than at text."""
-        tokens = np.flatnonzero(self.may_begin[ids])
-        places: list[int] = np.unique(np.searchsorted(counts.cumsum(), tokens, side="right")).tolist()
+        """Places of the texts that can hold such a character; the others cannot."""
+        at = np.flatnonzero(self.ends[ids])
+        following = self.starts[ids[np.minimum(at + 1, len(ids) - 1)]]
+        at = at[np.isin(ids[at] * 256 + following, self.pairs)]
+        places: list[int] = np.unique(np.searchsorted(counts.cumsum(), at, side="right")).tolist()
         return places
-
-    def found_in(self, data: bytes) -> bool:
-        """Whether a text holds such a character."""
-        return not self.characters.isdisjoint(data.decode())
 
 
 @cache
 def _find_disputes() -> Disputes:
-    """Ask both about every character; under the same ranks the answer is the same for every vocabulary."""
-    vocabulary, bare = load_vocabulary(), _bare_encoder()
+    """Ask both about every character; the answer is the same for every vocabulary of Kimi's ranks."""
+    vocabulary = load_vocabulary()
+    characters = _disputed_characters(vocabulary, _bare_encoder())
+    following: dict[bytes, set[int]] = {}
+    for data in map(str.encode, characters):
+        for length in range(1, len(data)):
+            following.setdefault(data[:length], set()).add(data[length])
+    tokens = [vocabulary.token_bytes(id) for id in range(vocabulary.ranks)]
+    pairs = set()
+    for id, token in enumerate(tokens):
+        if not characters.isdisjoint(token.decode(errors="ignore")):
+            pairs |= {(id, byte) for byte in range(256)}
+        for length in (1, 2, 3):
+            pairs |= {(id, byte) for byte in following.get(token[-length:], ())}
+    ends = np.zeros(len(tokens), np.bool_)
+    ends[[id for id, _ in pairs]] = True
+    starts = np.array([token[0] for token in tokens], np.uint8)
+    return Disputes(characters, ends, starts, np.array([id * 256 + byte for id, byte in pairs], np.int32))
+
+
+def _disputed_characters(vocabulary: Vocabulary, bare: Callable[[Sequence[bytes]], Rows]) -> frozenset[str]:
+    """The characters around which the two encode differently, as a letter, a digit, a Han or any other character."""
 
     def differing(groups: Iterable[str]) -> list[str]:
         probes = {group: "".join(f"{char}'d\n1{char}23\n {char}\n" for char in group) for group in groups}
         ids, counts = bare([_utf8(probe) for probe in probes.values()])
-        found = np.split(ids, counts.cumsum()[:-1])
+        rows = np.split(ids, counts.cumsum()[:-1])
         expected = map(vocabulary.encode_unchunked, probes.values())
-        return [group for group, one, other in zip(probes, found, expected, strict=True) if one.tolist() != other]
+        return [group for group, row, other in zip(probes, rows, expected, strict=True) if row.tolist() != other]
 
     starts = [start for plane in _PLANES for start in range(plane << 16, (plane + 1) << 16, _BLOCK)]
     blocks = differing("".join(map(chr, range(start, start + _BLOCK))) for start in starts)
-    characters = frozenset(differing(char for block in blocks for char in block) if blocks else ())
-    beginnings = {char.encode()[:length] for char in characters for length in range(1, len(char.encode()))}
-    tokens = [vocabulary.token_bytes(id) for id in range(vocabulary.ranks)]
-    may_begin = [
-        any(token[-length:] in beginnings for length in (1, 2, 3))
-        or not characters.isdisjoint(token.decode(errors="ignore"))
-        for token in tokens
-    ]
-    return Disputes(characters, np.array(may_begin))
+    return frozenset(differing(char for block in blocks for char in block) if blocks else ())
 
 
 def _bare_encoder() -> Callable[[Sequence[bytes]], Rows]:

@@ -3,14 +3,16 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.profile_choice import host_of
 from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.prompt_check import PromptCheck, PromptGrade, check_prompt
+from kimi_helpers.reading_search import ID_BYTES, unpacked
 from kimi_helpers.readings import read_request, thinking_asked
 from kimi_helpers.reconstruction import Grade, Reconstruction, failed, reconstruct
 from kimi_helpers.replies import Failure, Reply
@@ -33,8 +35,7 @@ class GradedRow:
         generation_id: as the reply states it.
         finish_reason: `stop`, `tool_calls` or `length`; None where there is no reply.
         grade: of `Grade`.
-        token_ids: completion ids, shape [n]; empty where unresolved or failed.
-        loss_mask: shape [n], all ones: what the model sampled.
+        data: packed completion ids; empty where unresolved or failed.
         completion_tokens: the billed count.
         reconstructed_tokens: the count that the text makes, to stand beside it.
         readings: how many distinct id sequences fit.
@@ -56,8 +57,7 @@ class GradedRow:
     generation_id: str | None
     finish_reason: str | None
     grade: Grade
-    token_ids: tuple[int, ...]
-    loss_mask: tuple[int, ...]
+    data: bytes
     completion_tokens: int | None
     reconstructed_tokens: int | None
     readings: int
@@ -68,6 +68,21 @@ class GradedRow:
     prompt_ids: tuple[int, ...]
     prompt_tokens: int | None
     prompt_reason: str
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Completion ids, shape [n]."""
+        return tuple(unpacked(self.data).tolist())
+
+    @property
+    def loss_mask(self) -> tuple[int, ...]:
+        """Shape [n], 1 on what the model sampled; the prompt is not part of it, so all ones."""
+        return (1,) * (len(self.data) // ID_BYTES)
+
+    def plain(self) -> dict[str, Any]:
+        """The row in plain values, `token_ids` and `loss_mask` in place of `data`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "data"}
+        return values | {"token_ids": self.token_ids, "loss_mask": self.loss_mask}
 
 
 def grade_replies(
@@ -131,8 +146,7 @@ def graded_row(
         generation_id=outcome.generation_id,
         finish_reason=None if isinstance(outcome, Failure) else outcome.finish_reason,
         grade=result.grade,
-        token_ids=result.token_ids,
-        loss_mask=result.loss_mask,
+        data=result.data,
         completion_tokens=outcome.usage.completion_tokens if outcome.usage else None,
         reconstructed_tokens=result.reconstructed_tokens,
         readings=len(result.candidates) if fits else 0,
@@ -157,7 +171,7 @@ def write_rows(path: Path, rows: Sequence[GradedRow]) -> None:
 
     Lines end in `\\n` only; other line separators inside text are escaped, since many readers cut at them.
     """
-    lines = (json.dumps(asdict(row), separators=(",", ":")) + "\n" for row in rows)
+    lines = (json.dumps(row.plain(), separators=(",", ":")) + "\n" for row in rows)
     write_whole(path, "".join(lines).encode())
 
 

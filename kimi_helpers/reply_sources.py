@@ -1,16 +1,28 @@
-"""Where replies are read from: recorded bodies and journals, each reply with the request that asked for it."""
+"""Where replies are read from: recorded bodies, journals and Parquet, each reply with the request that asked for it."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kimi_helpers.journal import Exchange, read_journal
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kimi_helpers.journal import read_journal
 from kimi_helpers.replies import Failure, FailureKind, Reply, parse_reply
 
 BODY_SUFFIXES = (".json", ".sse")
 REQUEST_SUFFIX = ".request.json"
+PARQUET_SUFFIX = ".parquet"
+RAW_COLUMNS = {
+    "source": pa.string(),
+    "request": pa.binary(),
+    "status": pa.int64(),
+    "body": pa.binary(),
+    "transport_error": pa.string(),
+}
+ROWS_A_BATCH = 512
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -19,12 +31,31 @@ class SourceError(ValueError):
 
 
 @dataclass(frozen=True)
+class RawReply:
+    """An exchange as it was kept, unparsed.
+
+    Attributes:
+        source: the file, or the file and the place in it.
+        request: the request's body, or None where it was not kept.
+        status: of HTTP, None where unknown.
+        body: the response's bytes.
+        transport_error: why the exchange broke off; None where it came to its end.
+    """
+
+    source: str
+    request: bytes | None
+    status: int | None
+    body: bytes
+    transport_error: str | None = None
+
+
+@dataclass(frozen=True)
 class SourcedReply:
     """A reply and where it came from.
 
     Attributes:
-        source: the file, or the journal and the key in it.
-        request: the request's body, or None where it was not kept.
+        source: as `RawReply`.
+        request: the request's body, or None where it was not kept or is no JSON object.
         outcome: the parsed reply, or why there is none.
     """
 
@@ -34,9 +65,10 @@ class SourcedReply:
 
 
 def find_sources(paths: Sequence[Path]) -> list[Path]:
-    """The journals and recorded bodies among `paths`; a folder stands for the bodies in it.
+    """The journals and files of recorded bodies among `paths`; a folder stands for the bodies in it.
 
-    A body is a `.json` or `.sse` file; `NAME.request.json` is the request of `NAME`, no body.
+    A body is a `.json` or `.sse` file; `NAME.request.json` is the request of `NAME`, no body. A `.parquet` file holds
+    many, in the columns of `RAW_COLUMNS`.
 
     Raises:
         SourceError: there is none, or a path that cannot be read.
@@ -48,14 +80,14 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
         raise SourceError(f"{error.filename} cannot be read: {error.strerror}.") from None
     if not found:
         raise SourceError(
-            f"no replies in {', '.join(map(str, paths)) or 'no path'}: give recorded bodies (.json, .sse), folders of"
+            f"no replies in {', '.join(map(str, paths)) or 'no path'}: give bodies (.json, .sse, .parquet), folders of"
             " them, or journals."
         )
     return found
 
 
 def _is_body(path: Path) -> bool:
-    return path.suffix in BODY_SUFFIXES and not path.name.endswith(REQUEST_SUFFIX)
+    return path.suffix in (*BODY_SUFFIXES, PARQUET_SUFFIX) and not path.name.endswith(REQUEST_SUFFIX)
 
 
 def _is_database(path: Path) -> bool:
@@ -64,29 +96,78 @@ def _is_database(path: Path) -> bool:
 
 
 def read_sources(sources: Iterable[Path]) -> Iterator[SourcedReply]:
-    """The replies of journals and recorded bodies, one in memory at a time.
+    """The replies of journals, recorded bodies and Parquet files, one in memory at a time.
 
     Raises:
-        SourceError: a body cannot be read.
+        SourceError: a file cannot be read.
         JournalError: a database that is no journal.
     """
+    return map(parse_raw, read_raw(sources))
+
+
+def read_raw(sources: Iterable[Path]) -> Iterator[RawReply]:
+    """`read_sources` before parsing."""
     for source in sources:
-        if _is_database(source):
+        if source.suffix == PARQUET_SUFFIX:
+            for batch in _opened(source).iter_batches(ROWS_A_BATCH, columns=list(RAW_COLUMNS)):
+                yield from raw_rows(batch)
+        elif _is_database(source):
             yield from _from_journal(source)
         else:
             yield _from_file(source)
 
 
-def _from_file(path: Path) -> SourcedReply:
+def parse_raw(raw: RawReply) -> SourcedReply:
+    """Parse an exchange. Nothing is raised, whatever the bytes; one that broke off is a failure."""
+    outcome = parse_reply(raw.body, status=raw.status)
+    if raw.transport_error is not None and isinstance(outcome, Reply):
+        outcome = Failure(
+            kind=FailureKind.STREAM_CUT,
+            status=raw.status,
+            code=None,
+            message=f"the exchange broke off: {raw.transport_error}",
+            provider=outcome.provider,
+            model=outcome.model,
+            generation_id=outcome.generation_id,
+            usage=outcome.usage,
+            partial=outcome,
+            transport=outcome.transport,
+        )
+    return SourcedReply(raw.source, _json_object(raw.request), outcome)
+
+
+def raw_rows(rows: pa.RecordBatch | pa.Table) -> Iterator[RawReply]:
+    """The rows of a table with the columns of `RAW_COLUMNS`."""
+    columns = (rows.column(name).to_pylist() for name in RAW_COLUMNS)
+    return (RawReply(*values) for values in zip(*columns, strict=True))
+
+
+def raw_table(raw: Iterable[RawReply]) -> pa.Table:
+    """Exchanges as a table that `raw_rows` reads."""
+    return pa.Table.from_pylist([asdict(each) for each in raw], pa.schema(list(RAW_COLUMNS.items())))
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    try:
+        file = pq.ParquetFile(path)
+        found = {field.name: field.type for field in file.schema_arrow}
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SourceError(f"{path} cannot be read as Parquet: {error}.") from None
+    wrong = [name for name, kind in RAW_COLUMNS.items() if found.get(name) != kind]
+    if wrong:
+        raise SourceError(f"{path}: column {wrong[0]} is missing or not of type {RAW_COLUMNS[wrong[0]]}.")
+    return file
+
+
+def _from_file(path: Path) -> RawReply:
     beside = path.with_name(path.stem + REQUEST_SUFFIX)
     try:
-        request = _request(beside.read_bytes()) if beside.is_file() else None
-        return SourcedReply(str(path), request, parse_reply(path.read_bytes(), status=None))
+        return RawReply(str(path), beside.read_bytes() if beside.is_file() else None, None, path.read_bytes())
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def _from_journal(path: Path) -> Iterator[SourcedReply]:
+def _from_journal(path: Path) -> Iterator[RawReply]:
     """Each reply once: attempts that failed before a good one are left out, else the last failure stands."""
     chosen: dict[str, int] = {}
     finished: set[str] = set()
@@ -97,32 +178,13 @@ def _from_journal(path: Path) -> Iterator[SourcedReply]:
             finished.add(exchange.key)
     for place, exchange in enumerate(read_journal(path)):
         if chosen.get(exchange.key) == place:
-            source = f"{path}#{exchange.key[:16]}"
-            yield SourcedReply(source, _request(exchange.transfer.request), _outcome(exchange))
+            source, sent = f"{path}#{exchange.key[:16]}", exchange.transfer
+            yield RawReply(source, sent.request, sent.status, sent.body, sent.transport_error)
 
 
-def _outcome(exchange: Exchange) -> Reply | Failure:
-    transfer = exchange.transfer
-    outcome = parse_reply(transfer.body, status=transfer.status)
-    if transfer.transport_error is None or isinstance(outcome, Failure):
-        return outcome
-    return Failure(
-        kind=FailureKind.STREAM_CUT,
-        status=transfer.status,
-        code=None,
-        message=f"the exchange broke off: {transfer.transport_error}",
-        provider=outcome.provider,
-        model=outcome.model,
-        generation_id=outcome.generation_id,
-        usage=outcome.usage,
-        partial=outcome,
-        transport=outcome.transport,
-    )
-
-
-def _request(data: bytes) -> Mapping[str, Any] | None:
+def _json_object(data: bytes | None) -> Mapping[str, Any] | None:
     try:
-        request = json.loads(data)
-    except ValueError:
+        value = json.loads(data) if data is not None else None
+    except (ValueError, RecursionError):
         return None
-    return request if isinstance(request, dict) else None
+    return value if isinstance(value, dict) else None

@@ -12,13 +12,23 @@ from hypothesis import strategies as st
 
 from kimi_helpers.formats import FORMATS, format_of_model
 from kimi_helpers.profiles import ProviderProfile
-from kimi_helpers.reconstruction import Grade, Reconstruction, read_candidates, reconstruct, thinking_asked
+from kimi_helpers.readings import Asked, read_request, thinking_asked
+from kimi_helpers.reconstruction import Grade, Reconstruction, reconstruct
 from kimi_helpers.replies import Failure, Reply, TokenLogprob, ToolCall, Usage, parse_reply
+from kimi_helpers.serving_stacks import ServingStack
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 from tests.reply_samples import json_body
 
-COUNTED = ProviderProfile("P", True, "built so")
-NOT_COUNTED = ProviderProfile("P", False, "built so")
+
+def host(**steps: Any) -> ProviderProfile:
+    """Of a host that is known to return text unchanged, but for `steps`."""
+    return ProviderProfile("P", (ServingStack("built", "built so", **steps),), None, "built so")
+
+
+COUNTED = host()
+NOT_COUNTED = host(counts_end=False)
+REASONING_COUNTED = host(counts_reasoning=True)
+NO_PARSER = host(parses_reasoning=False)
 
 # ids of the real vocabulary
 HELLO = [22931, 2695]  # "hello world"
@@ -45,6 +55,7 @@ def reply(
     content: str | None = None,
     *calls: ToolCall,
     billed: int | None,
+    reasoned: int | None = None,
     finish: str | None = None,
     **fields: Any,
 ) -> Reply:
@@ -55,7 +66,7 @@ def reply(
         tool_calls=calls,
         finish_reason=finish or ("tool_calls" if calls else "stop"),
         native_finish_reasons=(),
-        usage=None if billed is None else Usage(10, billed, None, None, None),
+        usage=None if billed is None else Usage(10, billed, reasoned, None, None),
         provider="P",
         model="m",
         generation_id="gen-1",
@@ -69,13 +80,17 @@ def reply(
 
 
 def rebuilt(
-    outcome: Reply, profile: ProviderProfile | None = COUNTED, name: str = "kimi-k2.5", thinking: bool | None = True
+    outcome: Reply, known: ProviderProfile | None = COUNTED, name: str = "kimi-k2.5", thinking: bool | None = True
 ) -> Reconstruction:
-    return reconstruct(outcome, load_vocabulary(format=name), FORMATS[name], profile, thinking)
+    return reconstruct(outcome, load_vocabulary(format=name), FORMATS[name], known, Asked(thinking=thinking))
 
 
+def all_ids(result: Reconstruction) -> set[tuple[int, ...]]:
+    return {tuple(reading.token_ids.tolist()) for reading in result.candidates}
+
+
+# format, thinking asked for, reasoning, content, calls, finish reason, ids as sampled
 LAWS = [
-    # format, thinking, reasoning, content, calls, finish, ids as sampled
     ("kimi-k2", True, None, "hello world", [], None, [*HELLO, END]),
     ("kimi-k2", True, None, " \n", [], None, [1420, END]),
     ("kimi-k2", True, None, "hello world", [], "length", HELLO),
@@ -102,35 +117,25 @@ LAWS = [
      [*DONT, END_THINK, 1420, SECTION, *call_ids(), END_SECTION, END]),
     ("kimi-k2.5", True, "don't", None, [call("{}"), call("", "functions.f:1")], None,
      [*DONT, END_THINK, SECTION, *call_ids([13071]), *call_ids([], [41937, 1654, 25, 16]), END_SECTION, END]),
-    ("kimi-k2.5", True, "don't", None, [call()], None, [*DONT, SECTION, *call_ids(), END_SECTION, END]),
-    ("kimi-k2-thinking", True, "don't", None, [call()], None, [THINK, *DONT, SECTION, *call_ids(), END_SECTION, END]),
     ("kimi-k2.5", False, None, None, [call()], None, [SECTION, *call_ids(), END_SECTION, END]),
     ("kimi-k2.5", True, "don't", "hello world", [call()], "length",
      [*DONT, END_THINK, *HELLO, SECTION, *call_ids()[:-1]]),
-    # no reasoning parser ran
-    ("kimi-k2.5", True, None, "中\n文</think>don't", [], None, [*HAN, END_THINK, *DONT, END]),
-    ("kimi-k2.6", True, None, "中\n文</think>don't", [call()], None,
-     [*HAN, END_THINK, *DONT, SECTION, *call_ids(), END_SECTION, END]),
-    ("kimi-k2-thinking", True, None, "<think>中\n文</think>don't", [], None, [THINK, *HAN, END_THINK, *DONT, END]),
-    ("kimi-k2-thinking", True, None, "中\n文</think>don't", [], None, [THINK, *HAN, END_THINK, *DONT, END]),
-    ("kimi-k2-thinking", True, None, "<think>hello world", [], "length", [THINK, *HELLO]),
-    ("kimi-k2.5", True, None, "hello world", [], "length", HELLO),
-    ("kimi-k2.5", True, None, "don't", [call()], None, [*DONT, SECTION, *call_ids(), END_SECTION, END]),
-    ("kimi-k2-thinking", True, None, "<think>don't", [call()], None,
-     [THINK, *DONT, SECTION, *call_ids(), END_SECTION, END]),
     # special tokens that the text spells: the count tells them from ordinary text
-    ("kimi-k2.5", True, "don't", "hello world</think>", [], None, [*DONT, END_THINK, *HELLO, *TYPED_END_THINK, END]),
+    ("kimi-k2.5", False, None, "hello world</think>", [], None, [*HELLO, *TYPED_END_THINK, END]),
+    ("kimi-k2.5", False, None, "hello world</think>", [], None, [*HELLO, END_THINK, END]),
     ("kimi-k2.5", True, "don't", "hello world</think>", [], None, [*DONT, END_THINK, *HELLO, END_THINK, END]),
     ("kimi-k2.5", False, None, "<|im_end|>", [], None, [27, 91, 348, 11129, 91, 29, END]),
     ("kimi-k2.5", True, "don't", None, [call("[EOS]")], None,
      [*DONT, END_THINK, SECTION, *call_ids([58, 85521, 60]), END_SECTION, END]),
 ]  # fmt: skip
 
+LAW_FIELDS = ("name", "thinking", "reasoning", "content", "calls", "finish", "ids")
 
-@pytest.mark.parametrize(("name", "thinking", "reasoning", "content", "calls", "finish", "ids"), LAWS)
-@pytest.mark.parametrize("profile", [COUNTED, NOT_COUNTED])
+
+@pytest.mark.parametrize(LAW_FIELDS, LAWS)
+@pytest.mark.parametrize("counts_end", [True, False])
 def test_the_token_law(
-    profile: ProviderProfile,
+    counts_end: bool,
     name: str,
     thinking: bool | None,
     reasoning: str | None,
@@ -139,18 +144,19 @@ def test_the_token_law(
     finish: str | None,
     ids: list[int],
 ) -> None:
-    billed = len(ids) - (ids[-1] == END and not profile.end_token_counted)
+    billed = len(ids) - (ids[-1] == END and not counts_end)
     outcome = reply(reasoning, content, *calls, billed=billed, finish=finish)
-    result = rebuilt(outcome, profile, name, thinking)
+    result = rebuilt(outcome, host(counts_end=counts_end), name, thinking)
     assert (result.grade, list(result.token_ids)) == (Grade.exact_unique, ids)
     assert result.loss_mask == (1,) * len(ids)
     assert result.reconstructed_tokens == billed
-    assert [candidate.billed for candidate in result.candidates] == [billed]
-    counted = "counted" if profile.end_token_counted else "not counted"
-    assert result.candidates[0].end_token == (counted if ids[-1] == END else "absent")
+    (reading,) = result.candidates
+    counted = "counted" if counts_end else "not counted"
+    assert (reading.billed, reading.end_token) == (billed, counted if ids[-1] == END else "absent")
+    assert result.stack == "built"
 
 
-@pytest.mark.parametrize(("name", "thinking", "reasoning", "content", "calls", "finish", "ids"), LAWS)
+@pytest.mark.parametrize(LAW_FIELDS, LAWS)
 def test_without_a_profile_no_count_makes_a_row_exact(
     name: str,
     thinking: bool | None,
@@ -162,15 +168,16 @@ def test_without_a_profile_no_count_makes_a_row_exact(
 ) -> None:
     result = rebuilt(reply(reasoning, content, *calls, billed=len(ids), finish=finish), None, name, thinking)
     assert result.grade is Grade.exact_ambiguous
-    assert tuple(ids) in [candidate.token_ids for candidate in result.candidates]
-    assert all(candidate.billed == len(ids) for candidate in result.candidates)
+    assert tuple(ids) in all_ids(result)
+    assert all(reading.billed == len(ids) for reading in result.candidates)
     unstated = rebuilt(reply(reasoning, content, *calls, billed=None, finish=finish), None, name, thinking)
     assert unstated.grade is Grade.unverified
-    assert tuple(ids) in [candidate.token_ids for candidate in unstated.candidates]
+    assert unstated.token_ids
+    assert unstated.loss_mask == (1,) * len(unstated.token_ids)
 
 
-@pytest.mark.parametrize("profile", [None, COUNTED, NOT_COUNTED])
-@pytest.mark.parametrize(("name", "thinking", "reasoning", "content", "calls", "finish", "ids"), LAWS)
+@pytest.mark.parametrize("known", [None, COUNTED, NOT_COUNTED])
+@pytest.mark.parametrize(LAW_FIELDS, LAWS)
 def test_a_count_that_nothing_makes_leaves_no_ids(
     name: str,
     thinking: bool | None,
@@ -179,13 +186,44 @@ def test_a_count_that_nothing_makes_leaves_no_ids(
     calls: list[ToolCall],
     finish: str | None,
     ids: list[int],
-    profile: ProviderProfile | None,
+    known: ProviderProfile | None,
 ) -> None:
     outcome = reply(reasoning, content, *calls, billed=len(ids) + 20, finish=finish)
-    result = rebuilt(outcome, profile, name, thinking)
+    result = rebuilt(outcome, known, name, thinking)
     assert (result.grade, result.token_ids, result.loss_mask) == (Grade.unresolved, (), ())
     assert f"{len(ids) + 20} tokens were billed" in result.reason
     assert result.candidates
+
+
+@pytest.mark.parametrize(
+    LAW_FIELDS,
+    [
+        ("kimi-k2.5", True, None, "中\n文</think>don't", [], None, [*HAN, END_THINK, *DONT, END]),
+        ("kimi-k2-thinking", True, None, "<think>中\n文</think>don't", [], None, [THINK, *HAN, END_THINK, *DONT, END]),
+        ("kimi-k2-thinking", True, None, "<think>hello world", [], "length", [THINK, *HELLO]),
+        ("kimi-k2.5", True, None, "hello world", [], "length", HELLO),
+        ("kimi-k2.5", True, None, "中\n文</think>hello world", [], "length", [*HAN, END_THINK, *HELLO]),
+        ("kimi-k2.5", True, None, "don't", [call()], None, [*DONT, SECTION, *call_ids(), END_SECTION, END]),
+        ("kimi-k2-thinking", True, None, "<think>don't", [call()], None,
+         [THINK, *DONT, SECTION, *call_ids(), END_SECTION, END]),
+        ("kimi-k2.5", False, None, "don't", [], None, [*DONT, END]),
+        ("kimi-k2", True, None, "don't", [], None, [*DONT, END]),
+    ],
+)  # fmt: skip
+def test_a_think_section_left_in_the_content(
+    name: str,
+    thinking: bool,
+    reasoning: None,
+    content: str,
+    calls: list[ToolCall],
+    finish: str | None,
+    ids: list[int],
+) -> None:
+    outcome = reply(reasoning, content, *calls, billed=len(ids), finish=finish)
+    result = rebuilt(outcome, NO_PARSER, name, thinking)
+    assert (result.grade, list(result.token_ids)) == (Grade.exact_unique, ids)
+    wrong = rebuilt(reply(reasoning, content, *calls, billed=len(ids) + 9, finish=finish), NO_PARSER, name, thinking)
+    assert (wrong.grade, wrong.token_ids) == (Grade.unresolved, ())
 
 
 @pytest.mark.parametrize("billed", [3, 5])
@@ -197,64 +235,75 @@ def test_a_profile_fixes_the_counting_rule(billed: int) -> None:
     assert rebuilt(reply("don't", "don't", billed=billed + 1), NOT_COUNTED).grade is Grade.unresolved
 
 
+@pytest.mark.parametrize("name", ["kimi-k2.5", "kimi-k2.6", "kimi-k2-thinking"])
+def test_a_tool_section_inside_the_reasoning(name: str) -> None:
+    """No `</think>`; or a turn that ended before the section was closed: only the reasoning count tells which."""
+    opening = [THINK] if name == "kimi-k2-thinking" else []
+    inside = [*opening, *DONT, SECTION, *call_ids(), END_SECTION, END]
+    unclosed = [*opening, *DONT, END_THINK, SECTION, *call_ids(), END]
+    outcome = reply("don't", None, call(), billed=len(inside))
+    result = rebuilt(outcome, name=name)
+    assert result.grade is Grade.exact_ambiguous
+    assert all_ids(result) == {tuple(inside), tuple(unclosed)}
+    for true, reasoned in ((inside, len(opening) + 1), (unclosed, len(opening) + 2)):
+        told = rebuilt(replace(outcome, usage=Usage(10, len(true), reasoned, None, None)), REASONING_COUNTED, name)
+        assert (told.grade, list(told.token_ids)) == (Grade.exact_unique, true)
+
+
 def test_unknown_thinking_gives_two_readings_and_the_count_chooses() -> None:
-    outcome = reply(None, "don't", billed=3)
-    with_end = [list(item.token_ids) for item in read_candidates(outcome, load_vocabulary(), FORMATS["kimi-k2.5"])]
-    assert [END_THINK, *DONT, END] in with_end
-    assert [*DONT, END] in with_end
-    # 3 tokens: thought and counted the end; or thought nothing at all, which makes 2
-    assert rebuilt(outcome, COUNTED, thinking=None).token_ids == (END_THINK, *DONT, END)
-    undecided = rebuilt(replace(outcome, usage=Usage(1, 2, None, None, None)), None, thinking=None)
-    assert {item.token_ids for item in undecided.candidates} == {(*DONT, END), (END_THINK, *DONT, END)}
-    assert undecided.grade is Grade.exact_ambiguous
+    thought, plain = (END_THINK, *DONT, END), (*DONT, END)
+    assert all_ids(rebuilt(reply(None, "don't", billed=None), thinking=None)) == {thought, plain}
+    assert rebuilt(reply(None, "don't", billed=3), thinking=None).token_ids == thought
+    assert rebuilt(reply(None, "don't", billed=2), thinking=None).token_ids == plain
+    # 2 tokens: no thinking, or thinking and an end token that was not counted
+    undecided = rebuilt(reply(None, "don't", billed=2), None, thinking=None)
+    assert (undecided.grade, all_ids(undecided)) == (Grade.exact_ambiguous, {thought, plain})
 
 
 def test_reasoning_that_cannot_be_is_unresolved() -> None:
-    for outcome, name, thinking in (
-        (reply("don't", "don't", billed=4), "kimi-k2", True),
-        (reply("don't", "don't", billed=4), "kimi-k2.5", False),
-    ):
-        result = rebuilt(outcome, COUNTED, name, thinking)
+    for name, thinking in (("kimi-k2", True), ("kimi-k2.5", False)):
+        result = rebuilt(reply("don't", "don't", billed=4), COUNTED, name, thinking)
         assert (result.grade, result.token_ids) == (Grade.unresolved, ())
-        assert "reasoning" in result.reason
+        assert result.reason
 
 
-@pytest.mark.parametrize("thinking", [True, None])
-def test_too_many_spelled_special_tokens_are_unresolved(thinking: bool | None) -> None:
-    six = rebuilt(reply("don't", "</think>" * 6, billed=9), thinking=thinking)
-    assert six.grade is not Grade.unresolved
-    seven = rebuilt(reply("don't", "</think>" * 7, billed=10), thinking=thinking)
-    assert (seven.grade, seven.token_ids) == (Grade.unresolved, ())
-    assert "more than 6 special tokens" in seven.reason
+def test_too_many_spelled_special_tokens_are_unresolved() -> None:
+    eight = rebuilt(reply("don't", "</think>" * 8, billed=11))
+    assert eight.grade is not Grade.unresolved
+    nine = rebuilt(reply("don't", "</think>" * 9, billed=12))
+    assert (nine.grade, nine.token_ids) == (Grade.unresolved, ())
+    assert "9 special tokens" in nine.reason
 
 
 def test_two_readings_of_one_count_are_not_exact() -> None:
-    # the first special token typed and the second sampled, or the other way round
-    outcome = reply(None, "[EOS] don't [EOS] don't", billed=10)
-    result = rebuilt(outcome, thinking=False)
+    # the first typed and the second sampled, or the other way round
+    typed = [58, 85521, 60]
+    result = rebuilt(reply(None, "[EOS][EOS]", billed=5), thinking=False)
     assert result.grade is Grade.exact_ambiguous
-    assert len({candidate.token_ids for candidate in result.candidates}) == 2
-    assert "1 other reading" in result.reason
+    assert all_ids(result) == {(*typed, 163585, END), (163585, *typed, END)}
 
 
-@pytest.mark.parametrize(
-    ("outcome", "name"),
-    [
-        # "a </think>c" is four tokens with the token and four without, so a second one in the content decides nothing:
-        # a parser cuts at the first one also where the model typed that one and sampled the other
-        (reply("a ", "don't</think>c", billed=9), "kimi-k2.5"),
-        # an empty think section, then a </think> in the answer: the count of one that was typed and one sampled
-        (reply(None, "a </think>c", billed=6), "kimi-k2.5"),
-        (reply(None, "a </think>c", billed=7), "kimi-k2-thinking"),
-    ],
-)
-def test_a_parser_that_searches_text_can_cut_at_a_typed_token(outcome: Reply, name: str) -> None:
-    result = rebuilt(outcome, COUNTED, name)
+def test_a_parser_that_searches_text_can_cut_at_a_typed_token() -> None:
+    # the model typed `</think>` in its answer; or typed it while it thought, and sampled it where it stands as text
+    answered = [*DONT, END_THINK, *HELLO, *TYPED_END_THINK, END]
+    thought = [*DONT, *TYPED_END_THINK, *HELLO, END_THINK, END]
+    outcome = reply("don't", "hello world</think>", billed=8)
+    result = rebuilt(outcome)
+    assert (result.grade, all_ids(result)) == (Grade.exact_ambiguous, {tuple(answered), tuple(thought)})
+    for true, reasoned in ((answered, 2), (thought, 7)):
+        told = rebuilt(replace(outcome, usage=Usage(10, 8, reasoned, None, None)), REASONING_COUNTED)
+        assert (told.grade, list(told.token_ids)) == (Grade.exact_unique, true)
+
+
+def test_an_empty_think_section_before_an_answer_that_spells_its_end() -> None:
+    # "a </think>c" is four tokens with the token in it, and four without
+    result = rebuilt(reply(None, "a </think>c", billed=6))
     assert result.grade is Grade.exact_ambiguous
-    assert len({candidate.token_ids for candidate in result.candidates}) > 1
+    assert (END_THINK, 64, 2078, 39964, 134191, END) in all_ids(result)
+    assert (END_THINK, 64, 220, END_THINK, 66, END) in all_ids(result)
 
 
-@pytest.mark.parametrize("text", ["don't \ufffd", "don't \ud83d", "\udc00"])
+@pytest.mark.parametrize("text", ["don't \ufffd", "don't " + chr(0xD83D), chr(0xDC00)])
 def test_lost_bytes_are_never_exact_by_count(text: str) -> None:
     for outcome in (
         reply(text, "ok", billed=None),
@@ -263,23 +312,33 @@ def test_lost_bytes_are_never_exact_by_count(text: str) -> None:
         reply("ok", None, call(id=text), billed=None),
         reply("ok", text, billed=None, finish="length"),
     ):
-        first = rebuilt(outcome).candidates[0]
-        result = rebuilt(replace(outcome, usage=Usage(1, first.billed, None, None, None)))
+        fewest = min(reading.billed for reading in rebuilt(outcome).candidates)
+        result = rebuilt(replace(outcome, usage=Usage(1, fewest, None, None, None)))
         assert result.grade is Grade.exact_ambiguous
         assert "lost" in result.reason
 
 
 def test_a_cut_reply_whose_longer_reading_fits_is_not_exact() -> None:
     # 3 billed, the text makes 2: </think>, the end token, half a character or a call that was dropped
-    for outcome in (reply("hello world", None, billed=3, finish="length"),
-                    reply(None, "hello world", billed=3, finish="length")):  # fmt: skip
-        result = rebuilt(outcome, thinking=True if outcome.reasoning else False)
-        assert result.grade is Grade.exact_ambiguous
-        assert "cut" in result.reason
+    for outcome in (
+        reply("hello world", None, billed=3, finish="length"),
+        reply(None, "hello world", billed=3, finish="length"),
+    ):
+        assert rebuilt(outcome, thinking=bool(outcome.reasoning)).grade is Grade.exact_ambiguous
     called = [*DONT, END_THINK, *HELLO, SECTION, *call_ids(), END_SECTION]
     for billed in (len(called) - 1, len(called), len(called) + 1):
         result = rebuilt(reply("don't", "hello world", call(), billed=billed, finish="length"))
         assert result.grade is Grade.exact_ambiguous
+
+
+def test_a_cut_behind_a_token_that_leaves_its_blank() -> None:
+    # "don't" and a tool section that was taken away; or "don't" and a blank that the model sampled
+    outcome = reply(None, "don't ", billed=2, finish="length")
+    result = rebuilt(outcome, host(blanks=True), "kimi-k2")
+    assert (result.grade, all_ids(result)) == (Grade.exact_ambiguous, {(*DONT, 220), (*DONT, SECTION)})
+    assert rebuilt(replace(outcome, content="don't"), host(blanks=True), "kimi-k2").grade is Grade.exact_ambiguous
+    whole = rebuilt(replace(outcome, content="don't ok"), host(blanks=True), "kimi-k2")
+    assert (whole.grade, whole.token_ids) == (Grade.exact_unique, (*DONT, 8961))
 
 
 CUT_TEXTS = (
@@ -292,8 +351,8 @@ CUT_TEXTS = (
 
 @pytest.mark.parametrize("text", CUT_TEXTS)
 @pytest.mark.parametrize("errors", ["replace", "ignore"])
-@pytest.mark.parametrize("profile", [COUNTED, NOT_COUNTED])
-def test_no_cut_makes_wrong_ids_exact(kimi: Vocabulary, text: str, errors: str, profile: ProviderProfile) -> None:
+@pytest.mark.parametrize("known", [COUNTED, NOT_COUNTED])
+def test_no_cut_makes_wrong_ids_exact(kimi: Vocabulary, text: str, errors: str, known: ProviderProfile) -> None:
     """Hosts write U+FFFD for half a character at a cut, or drop it."""
     ids = kimi.encoding.encode_ordinary(text)
     whole = 0
@@ -303,7 +362,7 @@ def test_no_cut_makes_wrong_ids_exact(kimi: Vocabulary, text: str, errors: str, 
             (reply(seen, None, billed=kept, finish="length"), ids[:kept]),
             (reply("don't", seen, billed=kept + 2, finish="length"), [*DONT, END_THINK, *ids[:kept]]),
         ):
-            result = rebuilt(outcome, profile)
+            result = rebuilt(outcome, known)
             if result.grade.is_exact:
                 assert list(result.token_ids) == true, (kept, seen)
                 whole += 1
@@ -324,7 +383,7 @@ ENGINE = [
     (HELLO, "hello world", "length", Grade.engine_ids, HELLO),
     ([*HELLO, END], "hello world", "length", Grade.engine_ids, [*HELLO, END]),
     # another split of the same text: only the engine can know
-    ([71, 13929, 2695, END], "hello world", "stop", Grade.engine_ids, [71, 13929, 2695, END]),
+    ([71, 31693, 2695, END], "hello world", "stop", Grade.engine_ids, [71, 31693, 2695, END]),
     ([*HELLO, END], "hello  world", "stop", Grade.unresolved, []),
     ([*DONT, END], "hello world", "stop", Grade.unresolved, []),
     ([], "hello world", "stop", Grade.unresolved, []),
@@ -377,7 +436,7 @@ def entries(*pieces: bytes | None) -> tuple[TokenLogprob, ...]:
         ((b"hello", b" world", b"<|im_end|>"), "hello world", "stop", [*HELLO, END]),
         ((b"hello", b" world"), "hello world", "stop", [*HELLO, END]),
         ((b"hello", b" world"), "hello world", "length", HELLO),
-        ((b"h", b"ello", b" world", b"<|im_end|>"), "hello world", "stop", [71, 13929, 2695, END]),
+        ((b"h", b"ello", b" world", b"<|im_end|>"), "hello world", "stop", [71, 31693, 2695, END]),
         ((b"\xf0\x9f", b"\x8e", b"\x89"), "🎉", "length", [5885, 236, 231]),
     ],
 )
@@ -420,9 +479,9 @@ def test_bytes_of_the_answer_alone_do_not_prove_a_reply_that_thought() -> None:
 
 def test_engine_ids_go_before_bytes() -> None:
     bytes_given = entries(b"hello", b" world", b"<|im_end|>")
-    outcome = reply(None, "hello world", billed=None, logprobs=bytes_given, engine_token_ids=(71, 13929, 2695, END))
+    outcome = reply(None, "hello world", billed=None, logprobs=bytes_given, engine_token_ids=(71, 31693, 2695, END))
     result = rebuilt(outcome, None, "kimi-k2")
-    assert (result.grade, result.token_ids) == (Grade.engine_ids, (71, 13929, 2695, END))
+    assert (result.grade, result.token_ids) == (Grade.engine_ids, (71, 31693, 2695, END))
 
 
 def test_a_failure_has_no_ids() -> None:
@@ -444,7 +503,6 @@ def test_grades_stand_best_first_and_three_are_exact() -> None:
 @pytest.mark.parametrize(
     ("request_body", "asked"),
     [
-        (None, None),
         ({}, True),
         ({"model": "m", "messages": []}, True),
         ({"reasoning": {"enabled": False}}, False),
@@ -469,8 +527,13 @@ def test_grades_stand_best_first_and_three_are_exact() -> None:
         ({"thinking": {"type": ["disabled"]}}, True),
     ],
 )
-def test_whether_thinking_was_asked_for(request_body: dict[str, Any] | None, asked: bool | None) -> None:
+def test_whether_thinking_was_asked_for(request_body: dict[str, Any], asked: bool) -> None:
     assert thinking_asked(request_body) is asked
+    assert read_request(request_body).thinking is asked
+
+
+def test_no_request_fixes_nothing() -> None:
+    assert read_request(None) == Asked(None, 0, False)
 
 
 # File, billed tokens, and what the text as returned makes by the token law, the end token counted.
@@ -532,16 +595,22 @@ def test_recorded_replies(shared_dir: Path, kimi: Vocabulary, file: str, billed:
     assert isinstance(outcome, Reply)
     format = format_of_model(outcome.model or "")
     assert format is not None
-    asked = thinking_asked(json.loads(path.with_name(path.stem + ".request.json").read_bytes()))
+    asked = read_request(json.loads(path.with_name(path.stem + ".request.json").read_bytes()))
     result = reconstruct(outcome, load_vocabulary(format=format.name), format, None, asked)
-    if billed in (made, made - 1):
+    assert not result.grade.is_exact
+    if billed in fitting(made, bool(calls)):
         assert result.grade is Grade.exact_ambiguous
-        assert len(result.token_ids) == (billed if billed == made or outcome.finish_reason == "length" else made)
+        assert len(result.token_ids) in (billed, billed + 1)
         assert result.reconstructed_tokens == billed
     else:
         assert (result.grade, result.token_ids) == (Grade.unresolved, ())
         assert f"{billed} tokens were billed" in result.reason
-        assert str(made) in result.reason
+        assert not result.stack
+
+
+def fitting(made: int, called: bool) -> set[int]:
+    """Counts that the text as returned makes: the end token counted or not, up to two closers of a call missing."""
+    return {made - end - closers for end in (0, 1) for closers in ((0, 1, 2) if called else (0,))}
 
 
 def test_the_recorded_replies_are_all_and_fourteen_are_met(shared_dir: Path) -> None:
@@ -553,13 +622,14 @@ def test_the_recorded_replies_are_all_and_fourteen_are_met(shared_dir: Path) -> 
     }
     assert counted == {file: billed for file, billed, _ in RECORDED}
     assert sum(billed in (made, made - 1) for _, billed, made in RECORDED) == 14
+    assert sum(billed in (made - 2, made - 3) for _, billed, made in RECORDED) == 4  # fits by chance, if at all
 
 
 def test_the_real_ids_of_a_recorded_reply(shared_dir: Path) -> None:
     path = shared_dir / "recorded/or_kimi-k2.5_multi_tool_0.json"
     outcome = parse_reply(path.read_bytes())
     assert isinstance(outcome, Reply)
-    result = rebuilt(outcome, ProviderProfile("Chutes", True, "told so"))
+    result = rebuilt(outcome, host())
     assert result.grade is Grade.exact_unique
     ids = list(result.token_ids)
     assert len(ids) == 86
@@ -569,8 +639,8 @@ def test_the_real_ids_of_a_recorded_reply(shared_dir: Path) -> None:
 
 
 ATOMS = (
-    "a", "The", " the", "don't", " ", "  ", "\n", "\n\n", "\t", "\r\n", "42", " 7", "中", "用户", " 中", "🎉", "é", "{", '"a": ',
-    "<", "</", "think", ">", "|", "[EOS", "]", "\u2028", "\x00", "ﬁ", "क्षि",
+    "a", "The", " the", "don't", " ", "  ", "\n", "\n\n", "\t", "\r\n", "42", " 7", "中", "用户", " 中", "🎉", "é", "{",
+    '"a": ',     "<", "</", "think", ">", "|", "[EOS", "]", "\u2028", "\x00", "ﬁ", "क्षि",
     "<think>", "</think>", "<|im_end|>", "[EOS]", "<|tool_calls_section_begin|>", "<|tool_call_end|>",
 )  # fmt: skip
 NASTY = st.lists(st.one_of(st.sampled_from(ATOMS), st.text(max_size=3)), max_size=8).map("".join)
@@ -596,23 +666,26 @@ def sampled(name: str, reasoning: str, content: str, arguments: list[str], close
 
 @LAW
 @given(
-    st.sampled_from(sorted(FORMATS)), NASTY, NASTY, ARGUMENT_TEXTS, st.booleans(), st.sampled_from((COUNTED, NOT_COUNTED))
+    st.sampled_from(sorted(FORMATS)), NASTY, NASTY, ARGUMENT_TEXTS, st.booleans(), st.booleans()
 )  # fmt: skip
 def test_a_faithful_reply_is_exact_or_in_doubt_but_never_wrong(
-    name: str, reasoning: str, content: str, arguments: list[str], closes: bool, profile: ProviderProfile
+    name: str, reasoning: str, content: str, arguments: list[str], closes: bool, counts_end: bool
 ) -> None:
     closes = closes or not arguments
     content = (content if closes else "") or ("" if arguments else "x")
     reasoning = "" if name == "kimi-k2" else reasoning
     true = sampled(name, reasoning, content, arguments, closes)
     calls = [call(text, f"functions.f:{place}") for place, text in enumerate(arguments)]
-    billed = len(true) - (not profile.end_token_counted)
-    result = rebuilt(reply(reasoning or None, content or None, *calls, billed=billed), profile, name)
+    billed = len(true) - (not counts_end)
+    known = host(counts_end=counts_end, counts_reasoning=True)
+    thought = true.index(END_THINK) + 1 if END_THINK in true else true.index(SECTION) if SECTION in true else None
+    result = rebuilt(reply(reasoning or None, content or None, *calls, billed=billed, reasoned=thought), known, name)
     if result.grade.is_exact:
         assert list(result.token_ids) == true
     text = "\n".join((reasoning, content, *arguments))
     spelled = any(token in text for token in load_vocabulary(format=name).named)
-    if not spelled and "\ufffd" not in text:
+    # without reasoning no count tells a section inside the think section from one that was not closed
+    if (closes or reasoning) and not spelled and "\ufffd" not in text:
         assert (result.grade, list(result.token_ids)) == (Grade.exact_unique, true)
 
 
