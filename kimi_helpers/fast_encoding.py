@@ -44,7 +44,7 @@ def fast_encoder(vocabulary: Vocabulary) -> Encode:
     Raises:
         VocabularyError: as `packaged_rank_file`.
     """
-    disputes = _find_disputes()
+    disputes = find_disputes()
     bare = _bare_encoder()
 
     def encode(texts: Sequence[str]) -> Rows:
@@ -85,7 +85,7 @@ class Disputes:
 
 
 @cache
-def _find_disputes() -> Disputes:
+def find_disputes() -> Disputes:
     """Ask both about every character; the answer is the same for every vocabulary of Kimi's ranks."""
     vocabulary = load_vocabulary()
     characters = _disputed_characters(vocabulary, _bare_encoder())

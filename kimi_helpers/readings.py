@@ -313,11 +313,13 @@ def _with_sources(
         if isinstance(part, Special):
             parts.append(part)
             continue
+        strips = stack.strips(reply.transport)
+        first, last = place == 0, place == len(body) - 1
         around = Surroundings(
-            after_token=place > 0,
-            before_token=place < len(body) - 1,
-            stripped_start=part.starts and f"{part.kind} start" in stack.strips(reply.transport),
-            stripped_end=part.ends and f"{part.kind} end" in stack.strips(reply.transport),
+            after_token=not first,
+            before_token=not last,
+            stripped_start=(part.starts and f"{part.kind} start" in strips) or (first and "text start" in strips),
+            stripped_end=(part.ends and f"{part.kind} end" in strips) or (last and "text end" in strips),
             before_section=part.kind == "content" and part.ends and bool(reply.tool_calls),
             begins_blank=part.kind == "reasoning" and part.starts,
         )

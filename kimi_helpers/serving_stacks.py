@@ -22,7 +22,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from kimi_helpers.workspace import DATA
 
-Side = Literal["reasoning start", "reasoning end", "content start", "content end"]
+Side = Literal["text start", "text end", "reasoning start", "reasoning end", "content start", "content end"]
 REGISTRY = DATA / "serving_stacks.toml"
 
 # In how many places of one call's arguments a single blank is tried; sources and time grow with its square.
@@ -47,7 +47,8 @@ class ServingStack:
         blanks: the detokeniser puts one blank on each side of every added token it decodes (transformers' slow
             decode with `spaces_between_special_tokens`).
         parses_reasoning: the think section is cut out at `</think>`; else it stands in the content.
-        strips_json: sides of a field from which the parser strips blanks in replies that are not streamed.
+        strips_json: sides from which the parser strips blanks in replies that are not streamed: of the whole decoded
+            text, of the reasoning, of the content.
         strips_stream: the same in streamed replies.
         cuts_at_call: the tool parser cuts the content at the first call instead of at the section, so that a blank
             added between the two stays in the content.

@@ -88,9 +88,9 @@ def test_a_path_without_replies_is_told(tmp_path: Path, name: str) -> None:
         find_sources([])
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"absent\.json cannot be read"):
-        list(read_sources([tmp_path / "absent.json"]))
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"absent\.json"):
+        find_sources([tmp_path / "absent.json"])
 
 
 def test_any_bytes_in_a_body_are_an_outcome(tmp_path: Path) -> None:
