@@ -1,12 +1,15 @@
 """The bulk encoder: equal to tiktoken on wild text, checked on every batch, bounded in memory."""
 
 import random
+from collections.abc import Sequence
+from itertools import count, pairwise
 
 import numpy as np
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from kimi_helpers import bulk_encoding
 from kimi_helpers.bulk_encoding import BulkEncoder, EncoderMismatch
@@ -18,8 +21,8 @@ FRAGMENTS = (
     "<|reserved_token_163700|>", "'s", "'S", "'ſ", "'ll", "'LL", "'d", "'re", "'VE", "’s", "ſ", "K", "İ", "ß", "ǅ", "ʰ",
     "〇", "々", "中", "漢字", "あ", "한", "\u1100\u1161", "e\u0301", "\u0301", "\u094d", "ไทย", "شكرا", "🇨🇭", "👩‍👩‍👧",
     "\u200d", "\ufeff", "\u00a0", "\u3000", "\u2028", "\u0085", "\x1c", "\x00", "\r", "\n", "\r\n", " ", "  ", "\t",
-    " \n ", "}\n///", "...", "$", "1", "1234", "½", "٣", "a", "aB", "AB", "Hello", "HTTPServer", "_", "\ud800", "\udc00",
-    "\ud83d\ude00", "\ud888\udfb0", "\U000323b0", "\u0c5c", "\U0010ffff", "\ue000",
+    " \n ", "}\n///", "...", "$", "1", "1234", "½", "٣", "a", "aB", "AB", "Hello", "HTTPServer", "_", "\ud800",
+    "\udc00", "\ud83d\ude00", "\ud888\udfb0", "\U000323b0", "\u0c5c", "\U0010ffff", "\ue000",
 )  # fmt: skip
 WILD = st.lists(
     st.one_of(
@@ -36,8 +39,8 @@ def bulk(kimi: Vocabulary) -> BulkEncoder:
     return BulkEncoder(kimi)
 
 
-def as_lists(ids: np.ndarray, offsets: np.ndarray) -> list[list[int]]:
-    return [ids[start:end].tolist() for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+def as_lists(ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> list[list[int]]:
+    return [ids[start:end].tolist() for start, end in pairwise(offsets)]
 
 
 @given(texts=st.lists(WILD, max_size=20))
@@ -48,14 +51,16 @@ def test_equal_to_tiktoken_on_wild_text(kimi: Vocabulary, bulk: BulkEncoder, tex
 def test_flat_ids_and_offsets(bulk: BulkEncoder) -> None:
     ids, offsets = bulk.encode(["don't", "", "中\n文"])
     assert (ids.tolist(), offsets.tolist()) == ([88709, 435, 198, 908], [0, 1, 1, 4])
-    assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
+    assert ids.dtype == np.int32
+    assert offsets.dtype == np.int64
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", ""]])
 def test_nothing_to_encode(bulk: BulkEncoder, texts: list[str]) -> None:
     ids, offsets = bulk.encode(texts)
     assert (ids.tolist(), offsets.tolist()) == ([], [0] * (len(texts) + 1))
-    assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
+    assert ids.dtype == np.int32
+    assert offsets.dtype == np.int64
 
 
 def test_long_text_is_one_piece(kimi: Vocabulary, bulk: BulkEncoder) -> None:
@@ -79,7 +84,7 @@ def test_another_vocabulary(tiny: Vocabulary, texts: list[str]) -> None:
 def broken(encode: Encode, place: int) -> Encode:
     """`encode`, but the last id of the text at `place` is one too high."""
 
-    def wrong(texts: list[str]) -> Rows:
+    def wrong(texts: Sequence[str]) -> Rows:
         ids, counts = encode(texts)
         ids = ids.copy()
         ids[counts.cumsum()[place] - 1] += 1
@@ -101,7 +106,7 @@ def test_a_wrong_id_stops_the_batch(kimi: Vocabulary) -> None:
 
 
 def test_missing_ids_stop_the_batch(kimi: Vocabulary) -> None:
-    def short(texts: list[str]) -> Rows:
+    def short(texts: Sequence[str]) -> Rows:
         ids, counts = reference_encoder(kimi)(texts)
         return ids[:-1], counts - np.eye(len(counts), dtype=np.int64)[-1]
 
@@ -110,16 +115,16 @@ def test_missing_ids_stop_the_batch(kimi: Vocabulary) -> None:
 
 
 def test_a_missing_row_stops_the_batch(kimi: Vocabulary) -> None:
-    def without_last(texts: list[str]) -> Rows:
+    def without_last(texts: Sequence[str]) -> Rows:
         return reference_encoder(kimi)(texts[:-1])
 
     with pytest.raises(EncoderMismatch, match="gave 1 rows of 1 ids together for 2 texts"):
         BulkEncoder(kimi, build=lambda: without_last).encode(["fine", "fine"])
 
 
-@pytest.mark.parametrize(("count", "checked"), [(1, 1), (99, 1), (100, 1), (101, 2), (1000, 10)])
+@pytest.mark.parametrize(("size", "checked"), [(1, 1), (99, 1), (100, 1), (101, 2), (1000, 10)])
 def test_a_share_and_at_least_one_is_checked(
-    kimi: Vocabulary, bulk: BulkEncoder, monkeypatch: pytest.MonkeyPatch, count: int, checked: int
+    bulk: BulkEncoder, monkeypatch: pytest.MonkeyPatch, size: int, checked: int
 ) -> None:
     seen: list[str] = []
 
@@ -128,7 +133,7 @@ def test_a_share_and_at_least_one_is_checked(
         return reference_ids(vocabulary, text)
 
     monkeypatch.setattr(bulk_encoding, "reference_ids", recorded)
-    texts = [f"text {place}" for place in range(count)]
+    texts = [f"text {place}" for place in range(size)]
     bulk.encode(texts)
     assert len(set(seen)) == len(seen) == checked
 
@@ -136,7 +141,12 @@ def test_a_share_and_at_least_one_is_checked(
 def test_the_check_draws_anew_and_the_same_in_every_run(kimi: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn() -> list[str]:
         seen: list[str] = []
-        monkeypatch.setattr(bulk_encoding, "reference_ids", lambda _, text: seen.append(text) or kimi.encode(text))
+
+        def recorded(vocabulary: Vocabulary, text: str) -> list[int]:
+            seen.append(text)
+            return reference_ids(vocabulary, text)
+
+        monkeypatch.setattr(bulk_encoding, "reference_ids", recorded)
         encoder = BulkEncoder(kimi)
         for _ in range(8):
             encoder.encode([f"text {place}" for place in range(50)])
@@ -162,20 +172,22 @@ def new_words(megabytes: int) -> list[str]:
 
 
 def test_memory_is_bounded(kimi: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a bound these 60 MB of new words grow the process by half a gigabyte."""
     monkeypatch.setattr(bulk_encoding, "CACHE_BYTES", 100_000_000)
     monkeypatch.setattr(bulk_encoding, "SLICE_CHARS", 4_000_000)
-    built: list[Encode] = []
+    builds = count()
 
-    def build() -> Encode:
-        built.append(fast_encoder(kimi))
-        return built.pop()
+    def counted() -> Encode:
+        next(builds)
+        return fast_encoder(kimi)
 
     texts = new_words(60)
-    encoder = BulkEncoder(kimi, build=build)
+    encoder = BulkEncoder(kimi, build=counted)
     process = psutil.Process()
     start = process.memory_info().rss
-    used = []
+    grown = []
     for first in range(0, len(texts), 500):
         encoder.encode(texts[first : first + 500])
-        used.append((process.memory_info().rss - start) / 1e6)
-    print([round(u) for u in used])
+        grown.append(process.memory_info().rss - start)
+    assert next(builds) >= 3
+    assert max(grown) < 350_000_000

@@ -10,6 +10,7 @@ from kimi_helpers import rank_files
 from kimi_helpers.rank_files import (
     VocabularyError,
     packaged_rank_file,
+    packaged_rank_path,
     parse_ranks,
 )
 
@@ -58,6 +59,14 @@ def test_a_damaged_cache_is_made_again(own_cache: Path) -> None:
     cached.write_bytes(data[:-100])
     assert packaged_rank_file() == data
     assert cached.read_bytes() == data
+
+
+def test_packaged_rank_path_leads_to_the_checked_file(own_cache: Path) -> None:
+    path = packaged_rank_path()
+    assert path.is_relative_to(own_cache)
+    path.write_bytes(b"damaged")
+    assert packaged_rank_path() == path
+    assert path.read_bytes() == packaged_rank_file()
 
 
 def test_packaged_rank_file_equals_the_published_one(shared_dir: Path) -> None:
