@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import UnionType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from kimi_helpers.vocabulary import UnknownSpecialToken, Vocabulary, load_vocabu
 from kimi_helpers.workspace import NOTEBOOKS, OUTPUTS, ROOT
 
 if TYPE_CHECKING:
+    from kimi_helpers.bulk_reconstruction import BulkSettings
     from kimi_helpers.graded_rows import GradedRow
 
 SWITCHES = ("thinking", "preserve_thinking", "add_generation_prompt")
@@ -148,17 +150,30 @@ def _shown(path: Path) -> str:
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
-    help="JSON lines.  [default: outputs/RUN/]",
+    help="JSON lines, or Parquet where it ends in .parquet.  [default: outputs/RUN/]",
 )
+@click.option("--workers", type=click.IntRange(min=1), help="Processes for Parquet.  [default: one a core]")
+@click.option("--engine", type=click.Choice(["local", "ray"]), default="local", help="What runs them, for Parquet.")
+@click.option("--address", help="Of a Ray cluster.  [default: one on this machine]")
 def reconstruct(
-    paths: tuple[Path, ...], tokenizer: str | None, format_name: str | None, profile: str | None, out: Path | None
+    paths: tuple[Path, ...],
+    tokenizer: str | None,
+    format_name: str | None,
+    profile: str | None,
+    out: Path | None,
+    workers: int | None,
+    engine: str,
+    address: str | None,
 ) -> None:
     """Turn recorded replies (.json, .sse), folders of them, or journals into graded token ids.
 
     Without --profile the known serving stacks are tried on all replies of each host; those that explain all of them
     stay open, and ids are called exact only where all of these agree and the replies are not few.
+
+    To Parquet any number of replies go in flat memory; then only the grades are printed.
     """
-    from kimi_helpers.graded_rows import grade_replies, table_text  # noqa: PLC0415
+    from kimi_helpers.bulk_reconstruction import BulkSettings  # noqa: PLC0415
+    from kimi_helpers.graded_rows import grade_replies, grades_by_provider, grades_text, table_text  # noqa: PLC0415
     from kimi_helpers.journal import JournalError  # noqa: PLC0415
     from kimi_helpers.profile_choice import describe_profiles, profiles_of_batch  # noqa: PLC0415
     from kimi_helpers.profiles import ProfileError, read_profiles  # noqa: PLC0415
@@ -168,6 +183,11 @@ def reconstruct(
     def vocabulary_of(layout: ModelFormat) -> Vocabulary:
         return _load(tokenizer, layout)
 
+    is_bulk = out is not None and out.suffix == ".parquet"
+    if not is_bulk and (workers or address or engine != "local"):
+        raise click.UsageError("--workers, --engine and --address are for Parquet; name an --out that ends in .parquet")
+    if (engine == "ray" and workers) or (engine == "local" and address):
+        raise click.UsageError("--workers goes with --engine local, and --address with --engine ray")
     try:
         sources = find_sources(paths)
         format = FORMATS[format_name] if format_name else None
@@ -176,7 +196,14 @@ def reconstruct(
         if not profile:
             batch = read_sources(sources)
             profiles, unexplained = profiles_of_batch(batch, vocabulary_of, known_stacks(), format)
-        rows = list(grade_replies(read_sources(sources), vocabulary_of, profiles, format))
+        if is_bulk and out is not None:
+            vocabulary_of(format or FORMATS["kimi-k2.5"])  # its faults are told before any process starts
+            grades = _grade_to_parquet(
+                sources, BulkSettings(profiles, tokenizer, format), out, workers, engine, address
+            )
+        else:
+            rows = list(grade_replies(read_sources(sources), vocabulary_of, profiles, format))
+            grades = grades_by_provider(rows)
     except (ProfileError, SourceError, JournalError) as error:
         raise click.UsageError(str(error)) from None
     except UnknownSpecialToken as error:
@@ -184,20 +211,57 @@ def reconstruct(
     except OSError as error:
         raise _unusable(error, "read") from None
     target = out or _new_run_dir() / "replies.jsonl"
-    _write(target, rows)
-    click.echo(table_text(rows))
+    if is_bulk:
+        click.echo(grades_text(grades))
+    else:
+        _write(target, rows)
+        click.echo(table_text(rows))
     if not profile:
         click.echo(f"\n{describe_profiles(profiles, unexplained)}")
-    click.echo(f"\nWrote {len(rows)} rows to {_shown(target)}")
-    sys.exit(any(row.grade == "failed" for row in rows))
+    click.echo(f"\nWrote {sum(sum(counts.values()) for counts in grades.values())} rows to {_shown(target)}")
+    sys.exit(any(counts["failed"] for counts in grades.values()))
+
+
+def _grade_to_parquet(
+    sources: "Sequence[Path]",
+    settings: "BulkSettings",
+    out: Path,
+    workers: int | None,
+    engine: str,
+    address: str | None,
+) -> dict[str, dict[str, int]]:
+    from kimi_helpers.bulk_encoding import EncoderMismatch  # noqa: PLC0415
+    from kimi_helpers.bulk_reconstruction import ROWS_A_BATCH, local_workers, reconstruct_many  # noqa: PLC0415
+    from kimi_helpers.cluster import ClusterError, reconstruct_on_cluster  # noqa: PLC0415
+    from kimi_helpers.reply_sources import read_tables  # noqa: PLC0415
+
+    _check_writable(out)
+    try:
+        if engine == "ray":
+            return reconstruct_on_cluster(sources, settings, out, address)
+        with local_workers(workers) as each:
+            return reconstruct_many(read_tables(sources, ROWS_A_BATCH), settings, out, each)
+    except ClusterError as error:
+        raise click.UsageError(str(error)) from None
+    except EncoderMismatch as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _check_writable(target: Path) -> None:
+    try:
+        if target.exists() and not target.is_file():
+            raise click.UsageError(f"{target} is a device or a pipe, which the file would replace; name another --out")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        TemporaryDirectory(dir=target.parent).cleanup()
+    except OSError as error:
+        raise click.UsageError(f"{target} cannot be written: {error.strerror}; name another --out") from None
 
 
 def _write(target: Path, rows: "Sequence[GradedRow]") -> None:
     from kimi_helpers.graded_rows import write_rows  # noqa: PLC0415
 
+    _check_writable(target)
     try:
-        if target.exists() and not target.is_file():
-            raise click.UsageError(f"{target} is a device or a pipe, which the file would replace; name another --out")
         write_rows(target, rows)
     except OSError as error:
         raise click.UsageError(f"{target} cannot be written: {error.strerror}; name another --out") from None

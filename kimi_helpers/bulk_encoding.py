@@ -31,8 +31,9 @@ class BulkEncoder:
     Only a text whose run of blanks is too long for tiktoken's pattern matcher is cut as the official class cuts it.
 
     The fast encoder's cache grows with every new word. It is thrown away and built anew once the process has grown
-    by `CACHE_BYTES` since, which is looked at every `SLICE_CHARS` characters. Only Kimi's own ranks take the fast
-    way; under any other vocabulary tiktoken encodes.
+    by `CACHE_BYTES` since, which is looked at every `SLICE_CHARS` characters; what one slice adds comes on top
+    (`benchmarks/encoding.py --bound` measures both). Only Kimi's own ranks take the fast way; under any other
+    vocabulary tiktoken encodes.
 
     An object is for one thread; a process that was forked needs its own.
     """

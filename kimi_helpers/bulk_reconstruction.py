@@ -7,12 +7,13 @@ encoded together, and then each reply is settled by the function that settles a 
 import json
 import os
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache, partial
 from importlib.metadata import version
-from itertools import chain, islice
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,14 +28,18 @@ from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.graded_rows import GradedRow, graded_row, prompt_of, unknown_model
 from kimi_helpers.profile_choice import host_of
 from kimi_helpers.profiles import ProviderProfile
-from kimi_helpers.reading_search import ID_BYTES, unpacked
+from kimi_helpers.reading_search import ID_BYTES, packed, unpacked
 from kimi_helpers.readings import read_request
 from kimi_helpers.reconstruction import Grade, Possibility, failed, possibilities, settle, texts_to_encode
 from kimi_helpers.replies import Failure, Reply
-from kimi_helpers.reply_sources import RawReply, SourcedReply, parse_raw, raw_rows, raw_table
+from kimi_helpers.reply_tables import REPLY_SCHEMA, SourcedReply, parsed_table, sourced_rows, storable
 from kimi_helpers.vocabulary import load_vocabulary
 
 ROWS_A_BATCH = 256
+ROWS_A_GROUP = 4096
+
+OrderedMap = Callable[[Callable[[pa.Table], pa.Table], Iterable[pa.Table]], Iterator[pa.Table]]
+"""A `map` over tables: results come in the tables' order."""
 
 _INT_LISTS = {"token_ids": pa.list_(pa.int32()), "loss_mask": pa.list_(pa.int8()), "prompt_ids": pa.list_(pa.int32())}
 _NUMBERS = ("completion_tokens", "reconstructed_tokens", "readings", "prompt_tokens")
@@ -68,6 +73,9 @@ def _encoder(tokenizer: str | None, format_name: str) -> BulkEncoder:
     return BulkEncoder(load_vocabulary(tokenizer, format_name))
 
 
+_format_of = lru_cache(format_of_model)
+
+
 @dataclass(frozen=True)
 class _Plan:
     """A reply that can be settled once its texts are encoded."""
@@ -78,11 +86,11 @@ class _Plan:
     possible: list[Possibility]
 
 
-def grade_table(raw: pa.Table, settings: BulkSettings) -> pa.Table:
-    """The graded rows of a table of exchanges, in its order.
+def grade_table(replies: pa.Table, settings: BulkSettings) -> pa.Table:
+    """The graded rows of a table of replies, in its order.
 
     Args:
-        raw: the columns of `RAW_COLUMNS`.
+        replies: the columns of `RAW_COLUMNS` or of `REPLY_COLUMNS`.
         settings: what its replies share.
 
     Returns:
@@ -91,7 +99,7 @@ def grade_table(raw: pa.Table, settings: BulkSettings) -> pa.Table:
     Raises:
         EncoderMismatch: the bulk encoder and tiktoken disagree on a sampled text.
     """
-    rows: list[GradedRow | _Plan] = [_plan(parse_raw(each), settings) for each in raw_rows(raw)]
+    rows: list[GradedRow | _Plan] = [_plan(each, settings) for each in sourced_rows(replies)]
     encoded = {
         layout: _encode_all((row for row in rows if isinstance(row, _Plan) and row.layout == layout), layout, settings)
         for layout in {row.layout for row in rows if isinstance(row, _Plan)}
@@ -101,7 +109,7 @@ def grade_table(raw: pa.Table, settings: BulkSettings) -> pa.Table:
 
 def _plan(sourced: SourcedReply, settings: BulkSettings) -> GradedRow | _Plan:
     outcome = sourced.outcome
-    layout = settings.format or format_of_model(outcome.model or "")
+    layout = settings.format or _format_of(outcome.model or "")
     if isinstance(outcome, Failure):
         return graded_row(sourced, layout, failed(outcome), None)
     if layout is None:
@@ -126,74 +134,130 @@ def _settled(plan: _Plan, encoded: Mapping[ModelFormat, Mapping[str, bytes]], se
     return graded_row(plan.sourced, plan.layout, result, prompt_of(plan.sourced, plan.reply, vocabulary, plan.layout))
 
 
-def _table(rows: list[GradedRow]) -> pa.Table:
-    ids = _list_array([unpacked(row.data) for row in rows], pa.int32())
+def _table(rows: Sequence[GradedRow]) -> pa.Table:
+    ids = _id_lists([row.data for row in rows])
     columns: dict[str, Any] = {
         "token_ids": ids,
         "loss_mask": pa.ListArray.from_arrays(ids.offsets, pa.array(np.ones(len(ids.values), np.int8))),
-        "prompt_ids": _list_array([np.array(row.prompt_ids, np.int32) for row in rows], pa.int32()),
+        "prompt_ids": _id_lists([packed(row.prompt_ids) for row in rows]),
     }
-    plain = [name for name in SCHEMA.names if name not in columns]
-    columns |= {name: [getattr(row, name) for row in rows] for name in plain}
+    for field in SCHEMA:
+        if field.name not in columns:
+            columns[field.name] = _column([getattr(row, field.name) for row in rows], field.type)
     return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
 
 
-def _list_array(rows: list[Any], kind: pa.DataType) -> pa.ListArray:
-    offsets = np.cumsum([0, *map(len, rows)]).astype(np.int32)
-    return pa.ListArray.from_arrays(offsets, pa.array(np.concatenate([*rows, np.empty(0, np.int32)]), kind))
+def _id_lists(rows: Sequence[bytes]) -> pa.ListArray:
+    offsets = np.cumsum([0, *map(len, rows)]) // ID_BYTES
+    return pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(unpacked(b"".join(rows))))
 
 
-def raw_batches(raw: Iterable[RawReply], rows: int = ROWS_A_BATCH) -> Iterator[pa.Table]:
-    """Exchanges as tables of some rows each, one in memory at a time."""
-    remaining = iter(raw)
-    while batch := list(islice(remaining, rows)):
-        yield raw_table(batch)
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        return pa.array([storable(value) for value in values], kind)
 
 
 def reconstruct_many(
-    raw: Iterable[RawReply], settings: BulkSettings, out: Path, workers: int | None = None
-) -> dict[str, int]:
-    """Grade any number of exchanges into one Parquet file, which is there whole or not at all.
+    tables: Iterable[pa.Table], settings: BulkSettings, out: Path, each: OrderedMap = map
+) -> dict[str, dict[str, int]]:
+    """Grade any number of replies into one Parquet file.
 
     Args:
-        raw: of `read_raw`; rows come out in this order, whatever the number of workers.
-        settings: what its replies share.
+        tables: of `read_tables`; rows come out in this order.
+        settings: what their replies share.
         out: the file.
-        workers: processes; by default one a core. With one, everything runs in this process.
+        each: applies a function to the tables: `map` in this process, or that of `local_workers`.
 
     Returns:
-        How many rows have each grade.
+        How many rows have each grade, by host.
 
     Raises:
         EncoderMismatch: the bulk encoder and tiktoken disagree on a sampled text.
     """
-    counts: Counter[str] = Counter()
+    return write_graded(each(partial(grade_table, settings=settings), tables), settings, out)
+
+
+def write_graded(tables: Iterable[pa.Table], settings: BulkSettings, out: Path) -> dict[str, dict[str, int]]:
+    """Write tables of graded rows as one Parquet file, whole or not at all, and count the grades of each host."""
+    counts: dict[str, Counter[str]] = {}
+
+    def counted() -> Iterator[pa.Table]:
+        for table in tables:
+            for host, grade in zip(table.column("host").to_pylist(), table.column("grade").to_pylist(), strict=True):
+                counts.setdefault(host, Counter())[grade] += 1
+            yield table
+
+    write_tables(counted(), SCHEMA.with_metadata(file_metadata(settings)), out)
+    return {host: {grade.value: of_host[grade] for grade in Grade} for host, of_host in counts.items()}
+
+
+def parse_many(tables: Iterable[pa.Table], out: Path, each: OrderedMap = map) -> None:
+    """Parse any number of exchanges into one Parquet file, which can be reconstructed faster and more than once.
+
+    Args:
+        tables: of `read_tables`.
+        out: the file.
+        each: as `reconstruct_many`.
+    """
+    write_tables(each(parsed_table, tables), REPLY_SCHEMA, out)
+
+
+def write_tables(tables: Iterable[pa.Table], schema: pa.Schema, out: Path) -> None:
+    """Write tables as one Parquet file, which is there whole or not at all."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    schema = SCHEMA.with_metadata(file_metadata(settings))
+    lists = [field.name for field in schema if pa.types.is_list(field.type)]
+    plain = [field.name for field in schema if field.name not in lists]
     with TemporaryDirectory(dir=out.parent) as beside:
         unfinished = Path(beside, out.name)
-        # ids have no repetition that a dictionary could use
-        with pq.ParquetWriter(unfinished, schema, compression="zstd", use_dictionary=False) as writer:
-            for table in _graded_batches(raw_batches(raw), settings, workers or os.cpu_count() or 1):
-                counts.update(table.column("grade").to_pylist())
-                writer.write_table(table.replace_schema_metadata(schema.metadata))
+        # texts and ids have no repetition that a dictionary could use, and nobody looks for their least and greatest
+        with pq.ParquetWriter(
+            unfinished, schema, compression="zstd", use_dictionary=False, write_statistics=plain
+        ) as writer:
+            for group in _grouped(tables):
+                writer.write_table(group.replace_schema_metadata(schema.metadata))
         unfinished.replace(out)
-    return {grade.value: counts[grade.value] for grade in Grade}
 
 
-def _graded_batches(batches: Iterator[pa.Table], settings: BulkSettings, workers: int) -> Iterator[pa.Table]:
-    if workers == 1:
-        yield from (grade_table(batch, settings) for batch in batches)
+def _grouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Tables joined until they make a row group."""
+    group: list[pa.Table] = []
+    for table in tables:
+        group.append(table)
+        if sum(len(each) for each in group) >= ROWS_A_GROUP:
+            yield pa.concat_tables(group)
+            group = []
+    if group:
+        yield pa.concat_tables(group)
+
+
+@contextmanager
+def local_workers(number: int | None = None) -> Iterator[OrderedMap]:
+    """Processes of this machine, by default one a core, that stay until the block is left; with one, this process.
+
+    Yields:
+        `map` over tables, in their order; few are under way at a time, so memory stays flat.
+    """
+    number = number or os.cpu_count() or 1
+    if number == 1:
+        yield map
         return
-    waiting: deque[Future[pa.Table]] = deque()
     # a forked process would share the encoder's threads and locks
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for batch in batches:
-            waiting.append(pool.submit(grade_table, batch, settings))
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
+    with ProcessPoolExecutor(number, mp_context=get_context("spawn")) as pool:
+        yield partial(_in_order, pool, 2 * number)
+
+
+def _in_order(
+    pool: Executor, most: int, function: Callable[[pa.Table], pa.Table], tables: Iterable[pa.Table]
+) -> Iterator[pa.Table]:
+    waiting: deque[Future[pa.Table]] = deque()
+    for table in tables:
+        waiting.append(pool.submit(function, table))
+        if len(waiting) > most:
             yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 RESIDUAL = (

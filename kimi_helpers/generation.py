@@ -39,6 +39,7 @@ class Settings:
         model: `author/slug`.
         seed: of the first sample; each further sample counts one up. None: no seed is sent.
         stream: ask for server-sent events, which show where a reply broke off.
+        return_token_ids, logprobs: ask for better evidence of the tokens, as `request_body`.
     """
 
     dataset: str
@@ -48,6 +49,8 @@ class Settings:
     top_p: float
     seed: int | None = None
     stream: bool = True
+    return_token_ids: bool = False
+    logprobs: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,8 @@ class _Job:
             top_p=settings.top_p,
             seed=None if settings.seed is None else settings.seed + self.sample,
             stream=settings.stream,
+            return_token_ids=settings.return_token_ids,
+            logprobs=settings.logprobs,
         )
         return encode_body(body)
 

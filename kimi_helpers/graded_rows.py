@@ -190,12 +190,18 @@ def table_text(rows: Sequence[GradedRow], most: int = 60) -> str:
         for row in rows
     ]
     parts = [_aligned(listed)] if len(rows) <= most else []
-    grades = [
-        {"provider": printable(provider), "replies": str(sum(counts.values()))}
-        | {grade: str(number) for grade, number in counts.items()}
-        for provider, counts in grades_by_provider(rows).items()
-    ]
-    return "\n\n".join([*parts, _aligned(grades)])
+    return "\n\n".join([*parts, grades_text(grades_by_provider(rows))])
+
+
+def grades_text(grades: Mapping[str, Mapping[str, int]]) -> str:
+    """A line a provider: how many replies it has, and how many of each grade."""
+    return _aligned(
+        [
+            {"provider": printable(provider), "replies": str(sum(counts.values()))}
+            | {grade: str(number) for grade, number in counts.items()}
+            for provider, counts in grades.items()
+        ]
+    )
 
 
 def grades_by_provider(rows: Iterable[GradedRow]) -> dict[str, dict[str, int]]:

@@ -117,12 +117,16 @@ def request_body(
     top_p: float,
     seed: int | None,
     stream: bool,
+    return_token_ids: bool = False,
+    logprobs: bool = False,
 ) -> dict[str, Any]:
     """The body of `POST /chat/completions`, pinned to one provider, with nothing left to a host's default.
 
     Args:
         provider: a slug of the endpoint listing (`tag`); one without a variant matches all of its variants.
         seed: None where the endpoint takes none: `require_parameters` would refuse it.
+        return_token_ids: ask for the sampled ids (vLLM, SGLang); only for a server that can.
+        logprobs: ask for the sampled tokens with their bytes; only for an endpoint that lists the parameter.
     """
     body: dict[str, Any] = {
         "model": model,
@@ -138,6 +142,10 @@ def request_body(
     }
     if seed is not None:
         body["seed"] = seed
+    if return_token_ids:
+        body["return_token_ids"] = True
+    if logprobs:
+        body["logprobs"] = True
     if prompt.tools:
         body["tools"] = list(prompt.tools)
     format = format_of_model(model)

@@ -7,7 +7,7 @@ from functools import cache
 from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.reading_search import Encode, encoder_of, in_ids
-from kimi_helpers.readings import Asked, layouts, read_request
+from kimi_helpers.readings import Asked, count_spelled, layouts, most_spelled, read_request
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_sources import SourcedReply
 from kimi_helpers.serving_stacks import ServingStack
@@ -52,9 +52,11 @@ def weigh_stacks(
         layout = format or format_of_model(outcome.model or "")
         if isinstance(outcome, Failure) or layout is None or _billed(outcome) is None:
             continue
+        vocabulary, asked = vocabulary_of(layout), read_request(sourced.request)
+        if count_spelled(outcome, vocabulary) > most_spelled(outcome):
+            continue  # it cannot be read, so it says nothing of its host
         of_host = evidence.setdefault(host_of(outcome), HostEvidence(explained=dict.fromkeys(stacks, 0)))
         of_host.counted += 1
-        vocabulary, asked = vocabulary_of(layout), read_request(sourced.request)
         encode = cache(encoder_of(vocabulary))
         for name, stack in stacks.items():
             of_host.explained[name] += explains_reply(outcome, vocabulary, layout, stack, asked, encode)
@@ -66,12 +68,15 @@ def explains_reply(
 ) -> bool:
     """Whether a host with this stack can have returned the reply with its count.
 
-    A cut reply is explained by any reading that is not longer: the host may have dropped what came last.
+    A cut reply is explained by any reading that is not longer: the host may have dropped what came last. So is one
+    whose sources are too many to be tried: it cannot speak against the stack.
     """
     billed = _billed(reply)
     if billed is None:
         return False
     for layout in layouts(reply, vocabulary, format, stack, asked):
+        if not layout.complete:
+            return True
         choices = in_ids(layout, vocabulary, encode)
         if reply.finish_reason == "length" and choices.fewest() <= billed:
             return True

@@ -93,29 +93,65 @@ class Choices:
 
     def fewest(self) -> int:
         """The smallest count that any reading makes."""
-        counted = self.parts[self.layout.uncounted :]
-        return sum(min(map(len, alternatives)) for alternatives in counted) // ID_BYTES - self.end_uncounted
+        fewest = [min(self._counted(place, ids) for ids in each) for place, each in enumerate(self.parts)]
+        return sum(fewest) // ID_BYTES - self.end_uncounted
 
-    def fitting(self, billed: int) -> Iterator[Reading]:
-        """All readings that make the billed count, plainest first."""
+    def fitting(self, billed: int, reasoned: int | None = None) -> Iterator[Reading]:
+        """All readings that make the billed count, plainest first.
+
+        Args:
+            billed: `completion_tokens`.
+            reasoned: the count of the reasoning that they have to make too (see `_reasoning_parts`); None for any.
+        """
+        if all(len(alternatives) == 1 for alternatives in self.parts):
+            yield from self._plain_if(billed, reasoned)
+            return
         wanted = (billed + self.end_uncounted) * ID_BYTES
-        for chosen in self._choose(wanted):
+        behind = None if reasoned is None else wanted - reasoned * ID_BYTES
+        for chosen in self._choose(wanted, behind):
             yield self._reading(chosen)
 
-    def _reachable(self) -> list[set[int]]:
-        """For each place, how many bytes of counted ids the parts from there on can make."""
-        reachable = [{0}]
-        for place in range(len(self.parts) - 1, -1, -1):
-            sizes = {self._counted(place, ids) for ids in self.parts[place]}
-            reachable.append({size + rest for size in sizes for rest in reachable[-1]})
+    def _plain_if(self, billed: int, reasoned: int | None) -> Iterator[Reading]:
+        """The plain reading, which is all there is for most replies, if it makes the counts."""
+        plain = self.plain()
+        if plain.billed != billed:
+            return
+        in_reasoning = self.parts[: self._reasoning_parts()] if reasoned is not None else ()
+        if reasoned is None or reasoned * ID_BYTES == sum(
+            self._counted(place, ids) for place, (ids,) in enumerate(in_reasoning)
+        ):
+            yield plain
+
+    def _reasoning_parts(self) -> int:
+        """How many parts there are up to and with `</think>`, or up to a tool section, or all: most hosts call their
+        tokens reasoning tokens."""
+        for place, part in enumerate(self.layout.parts):
+            if part in (Special(END_THINK), Special(BEGIN_SECTION)):
+                return place + (part == Special(END_THINK))
+        return len(self.parts)
+
+    def _reachable(self, behind: int | None) -> list[set[int]]:
+        """For each place, how many bytes of counted ids the parts from there on can make.
+
+        Args:
+            behind: how many bytes those behind the reasoning have to make; None for any number.
+        """
+        border = self._reasoning_parts()
+        reachable: list[set[int]] = []
+        for place in range(len(self.parts), -1, -1):
+            here = {0}
+            if reachable:
+                sizes = {self._counted(place, ids) for ids in self.parts[place]}
+                here = {size + rest for size in sizes for rest in reachable[-1]}
+            reachable.append(here & {behind} if behind is not None and place == border else here)
         return reachable[::-1]
 
     def _counted(self, place: int, ids: bytes) -> int:
-        return 0 if place < self.layout.uncounted else len(ids)
+        return 0 if place in self.layout.uncounted else len(ids)
 
-    def _choose(self, wanted: int) -> Iterator[list[bytes]]:
+    def _choose(self, wanted: int, behind: int | None) -> Iterator[list[bytes]]:
         """One alternative of each part, `wanted` counted bytes together; depth first, without recursion."""
-        reachable = self._reachable()
+        reachable = self._reachable(behind)
         pending: list[tuple[int, list[bytes]]] = [(wanted, [])]
         while pending:
             left, chosen = pending.pop()
@@ -128,8 +164,8 @@ class Choices:
             pending += [(left - self._counted(place, ids), [*chosen, ids]) for ids in reversed(self.parts[place])]
 
     def _reading(self, chosen: Sequence[bytes]) -> Reading:
-        billed = sum(map(len, chosen[self.layout.uncounted :])) // ID_BYTES - self.end_uncounted
-        return Reading(b"".join(chosen), billed, self.layout.end_token)
+        counted = sum(self._counted(place, ids) for place, ids in enumerate(chosen))
+        return Reading(b"".join(chosen), counted // ID_BYTES - self.end_uncounted, self.layout.end_token)
 
 
 def in_ids(layout: Layout, vocabulary: Vocabulary, encode: Encode) -> Choices:
@@ -139,7 +175,9 @@ def in_ids(layout: Layout, vocabulary: Vocabulary, encode: Encode) -> Choices:
 
 def _alternatives(part: Special | Slot, vocabulary: Vocabulary, encode: Encode) -> tuple[bytes, ...]:
     if isinstance(part, Special):
-        return (packed([vocabulary.special_id(part.text)]),)
+        return (vocabulary.special_id(part.text).to_bytes(ID_BYTES, "little"),)
+    if len(part.sources) == 1:
+        return (encode(part.sources[0]),)
     pieces = [source_pieces(source, part) for source in part.sources]
     return tuple(dict.fromkeys(b"".join(map(encode, of_source)) for of_source in pieces))
 
@@ -156,12 +194,3 @@ def source_pieces(source: str, slot: Slot) -> tuple[str, ...]:
     if first is None or not last or last[-1] <= first.start():
         return (source,)
     return (source[: first.start()], source[first.start() : last[-1]], source[last[-1] :])
-
-
-def reasoning_count(ids: Ids, vocabulary: Vocabulary) -> int:
-    """Tokens up to and with `</think>`, or up to a tool section, or all: what most hosts call reasoning tokens."""
-    end, section = vocabulary.special_id(END_THINK), vocabulary.special_id(BEGIN_SECTION)
-    borders = np.flatnonzero((ids == end) | (ids == section))
-    if not borders.size:
-        return len(ids)
-    return int(borders[0]) + int(ids[borders[0]] == end)

@@ -5,8 +5,10 @@ its possible sources. Special tokens stop merges, so each source is encoded on i
 count then picks among the choices.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import Any, Literal
 
@@ -24,10 +26,22 @@ from kimi_helpers.formats import (
     Special,
 )
 from kimi_helpers.replies import Reply, ToolCall
-from kimi_helpers.serving_stacks import ServingStack, Surroundings, argument_sources, id_sources, text_sources
+from kimi_helpers.serving_stacks import (
+    MOST_SOURCES,
+    ServingStack,
+    Sources,
+    Surroundings,
+    argument_sources,
+    id_sources,
+    text_sources,
+)
 from kimi_helpers.vocabulary import Vocabulary
 
 MOST_SPELLED = 8
+
+# Sources of one reply's texts, in characters: they bound time and memory, and a reply whose sources are more is never
+# exact. One of 8 kB, the usual length, may have a thousand sources a text.
+MOST_SOURCE_CHARACTERS = 8_000_000
 
 Kind = Literal["reasoning", "content", "id", "arguments"]
 EndToken = Literal["counted", "not counted", "absent"]
@@ -59,10 +73,12 @@ class Slot:
     Attributes:
         kind: the field of the reply it belongs to.
         sources: distinct texts; never empty.
+        complete: whether these are all that the stack can have been given.
     """
 
     kind: Kind
     sources: tuple[str, ...]
+    complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,12 +88,17 @@ class Layout:
     Attributes:
         parts: special tokens and slots, in order; the end-of-turn token included where it was sampled.
         end_token: whether that token was sampled, and counted.
-        uncounted: how many leading parts the host does not bill (the forced start of a tool call).
+        uncounted: the places of parts that the host does not bill (the forced start of a tool call).
     """
 
     parts: tuple[Special | Slot, ...]
     end_token: EndToken
-    uncounted: int = 0
+    uncounted: range = range(0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every source of every text is listed."""
+        return all(part.complete for part in self.parts if isinstance(part, Slot))
 
 
 @dataclass(frozen=True)
@@ -132,11 +153,13 @@ def layouts(
     reply: Reply, vocabulary: Vocabulary, format: ModelFormat, stack: ServingStack, asked: Asked
 ) -> Iterator[Layout]:
     """Every layout that the stack can have returned as this reply, plainest first."""
+    if asked.forced_call and not stack.counts_forced and reply.finish_reason == "length" and not reply.tool_calls:
+        return  # what was forced may have been sampled, and is neither counted nor returned
     for body in _bodies(reply, vocabulary, format, stack, asked):
         parts = _with_sources(body, reply, stack, asked)
         if parts is None:
             continue
-        uncounted = _forced_parts(parts) if asked.forced_call and not stack.counts_forced else 0
+        uncounted = _forced_parts(parts) if asked.forced_call and not stack.counts_forced else range(0)
         for end_token in _end_options(reply, stack):
             ended = () if end_token == "absent" else (Special(END_TURN),)
             yield Layout((*parts, *ended), end_token, uncounted)
@@ -149,10 +172,11 @@ def _end_options(reply: Reply, stack: ServingStack) -> tuple[EndToken, ...]:
     return ("absent", "counted") if stack.counts_end else ("absent",)
 
 
-def _forced_parts(parts: Sequence[Special | Slot]) -> int:
-    """How many parts there are up to the start of the first call's arguments."""
-    starts = [place for place, part in enumerate(parts) if part == Special(BEGIN_ARGUMENTS)]
-    return starts[0] + 1 if starts else 0
+def _forced_parts(parts: Sequence[Special | Slot]) -> range:
+    """The parts from the start of the tool section to that of the first call's arguments."""
+    if Special(BEGIN_ARGUMENTS) not in parts:
+        return range(0)
+    return range(parts.index(Special(BEGIN_SECTION)), parts.index(Special(BEGIN_ARGUMENTS)) + 1)
 
 
 def _bodies(
@@ -174,12 +198,16 @@ def _spellings(
 ) -> Iterator[tuple[list[Special | Field], list[Special | Field], list[Special | Field]]]:
     """Every reading of the special tokens that the texts spell: each as the token, or as ordinary text.
 
-    Nothing is read where more than `MOST_SPELLED` are spelled: so many readings would fit a count by chance.
+    Nothing is read where more than `most_spelled` are.
     """
     fields = _fields(reply)
     split = [_split(field, vocabulary) for field in fields]
-    spelled = count_spelled(reply, vocabulary)
-    if spelled > MOST_SPELLED:
+    spelled = sum(len(parts) // 2 for parts in split)
+    if not spelled:
+        whole: list[list[Special | Field]] = [[field] for field in fields]
+        yield whole[0], whole[1], _section(reply.tool_calls, whole[2:])
+        return
+    if spelled > most_spelled(reply):
         return
     for choice in product((True, False), repeat=spelled):
         is_token = iter(choice)
@@ -201,14 +229,35 @@ def count_spelled(reply: Reply, vocabulary: Vocabulary) -> int:
     return sum(len(vocabulary.spelling.findall(field.text)) for field in _fields(reply))
 
 
+def most_spelled(reply: Reply) -> int:
+    """How many may be, before there are too many readings to try, or so many that some would fit a count by chance."""
+    return min(MOST_SPELLED, _most_sources(reply).bit_length() - 1)
+
+
+def _most_sources(reply: Reply) -> int:
+    """How many sources may be listed for each text of a reply: at least one."""
+    return max(1, MOST_SOURCE_CHARACTERS // max(1, sum(len(field.text) for field in _fields(reply))))
+
+
 def _split(field: Field, vocabulary: Vocabulary) -> list[Segment]:
     """A field's text cut at the spellings of named special tokens."""
+    if not any(pattern.search(field.text) for pattern in _spellings_by_head(vocabulary)):
+        return [field.text]
     parts: list[Segment] = []
     position = 0
     for match in vocabulary.spelling.finditer(field.text):
         parts += [field.text[position : match.start()], Special(match.group())]
         position = match.end()
     return [*parts, field.text[position:]]
+
+
+@cache
+def _spellings_by_head(vocabulary: Vocabulary) -> tuple[re.Pattern[str], ...]:
+    """A pattern for each first character that spellings have: alternatives with one are found much faster."""
+    by_head: dict[str, list[str]] = {}
+    for text in vocabulary.named:
+        by_head.setdefault(text[0], []).append(re.escape(text))
+    return tuple(re.compile("|".join(escaped)) for escaped in by_head.values())
 
 
 def _joined(field: Field, parts: Sequence[Segment]) -> list[Special | Field]:
@@ -260,7 +309,7 @@ def _heads(
     if not thinks:
         yield content
     elif stack.parses_reasoning:
-        if _may_be_open(reply):
+        if _may_be_open(reply, stack):
             yield [*opening, *reasoning]
         yield [*opening, *reasoning, Special(END_THINK), *content]
         if Special(END_THINK) in content:
@@ -280,8 +329,10 @@ def _closed_by_typing(reasoning: list[Special | Field], content: list[Special | 
     return [*before, replace(last, text=last.text + END_THINK + first.text, ends=False), *after]
 
 
-def _may_be_open(reply: Reply) -> bool:
+def _may_be_open(reply: Reply, stack: ServingStack) -> bool:
     """Whether `</think>` may not have been sampled: a tool section, or a length cut, can come before it."""
+    if stack.blanks and stack.cuts_at_call and reply.content == " ":
+        return True  # the blank between section and call is all the content there is
     return not reply.content and bool(reply.tool_calls or reply.finish_reason == "length")
 
 
@@ -309,31 +360,35 @@ def _with_sources(
 ) -> list[Special | Slot] | None:
     """The body with each text's sources; None where the stack cannot have returned one of them."""
     parts: list[Special | Slot] = []
+    strips, most = stack.strips(reply.transport), _most_sources(reply)
     for place, part in enumerate(body):
         if isinstance(part, Special):
             parts.append(part)
             continue
-        strips = stack.strips(reply.transport)
+        trimmed = part.kind == "arguments" and stack.trims_arguments
         first, last = place == 0, place == len(body) - 1
+        # parsers take `<think>` away first
+        front = "text start" in strips and all(before == Special(BEGIN_THINK) for before in body[:place])
         around = Surroundings(
             after_token=not first,
             before_token=not last,
-            stripped_start=(part.starts and f"{part.kind} start" in strips) or (first and "text start" in strips),
-            stripped_end=(part.ends and f"{part.kind} end" in strips) or (last and "text end" in strips),
+            stripped_start=front or (part.starts and (trimmed or f"{part.kind} start" in strips)),
+            stripped_end=(part.ends and (trimmed or f"{part.kind} end" in strips)) or (last and "text end" in strips),
             before_section=part.kind == "content" and part.ends and bool(reply.tool_calls),
             begins_blank=part.kind == "reasoning" and part.starts,
         )
-        sources = _sources(part, stack, around, asked)
-        if not sources:
+        sources = _sources(part, stack, around, asked, most)
+        if not sources.texts:
             return None
-        parts.append(Slot(part.kind, sources))
+        parts.append(Slot(part.kind, sources.texts, sources.complete))
     return parts
 
 
-def _sources(field: Field, stack: ServingStack, around: Surroundings, asked: Asked) -> tuple[str, ...]:
+def _sources(field: Field, stack: ServingStack, around: Surroundings, asked: Asked, most: int) -> Sources:
     if field.kind == "id" and field.call:
         place, call = field.call
-        return id_sources(call.id, call.name, (place, place + asked.earlier_calls), stack)
+        return Sources(id_sources(call.id, call.name, (place, place + asked.earlier_calls), stack))
+    most = min(most, MOST_SOURCES)
     if field.kind == "arguments" and field.starts and field.ends:
-        return argument_sources(field.text, stack)
-    return text_sources(field.text, stack, around)
+        return argument_sources(field.text, stack, around, most)
+    return text_sources(field.text, stack, around, most)

@@ -7,7 +7,6 @@ where every serving stack that the profile leaves open gives the same one readin
 text into as many tokens, which no count can show.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -25,11 +24,10 @@ from kimi_helpers.reading_search import (
     encoder_of,
     in_ids,
     packed,
-    reasoning_count,
     source_pieces,
     unpacked,
 )
-from kimi_helpers.readings import MOST_SPELLED, Asked, Layout, Slot, count_spelled, layouts
+from kimi_helpers.readings import Asked, Layout, Slot, count_spelled, layouts, most_spelled
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.serving_stacks import ServingStack
 from kimi_helpers.vocabulary import Vocabulary
@@ -187,7 +185,7 @@ def texts_to_encode(possible: Sequence[Possibility]) -> Iterator[str]:
 
 
 def _why_no_reading(reply: Reply, vocabulary: Vocabulary, format: ModelFormat, profile: ProviderProfile | None) -> str:
-    if (spelled := count_spelled(reply, vocabulary)) > MOST_SPELLED:
+    if (spelled := count_spelled(reply, vocabulary)) > most_spelled(reply):
         return f"the text spells {spelled} special tokens, too many readings for a count to choose"
     if reply.reasoning and not format.thinks:
         return f"the reply holds reasoning, but {format.name} does not think"
@@ -196,7 +194,13 @@ def _why_no_reading(reply: Reply, vocabulary: Vocabulary, format: ModelFormat, p
 
 
 def _plain(options: Sequence[_Option]) -> tuple[Reading, ...]:
-    return tuple(dict.fromkeys(option.choices.plain() for option in options))
+    """The distinct plain readings, at most `MOST_READINGS`: very many of a long text would not fit in memory."""
+    plain: dict[Reading, None] = {}
+    for option in options:
+        plain[option.choices.plain()] = None
+        if len(plain) >= MOST_READINGS:
+            break
+    return tuple(plain)
 
 
 def _graded(
@@ -210,23 +214,21 @@ def _completed(ids: Sequence[int], options: Sequence[_Option], vocabulary: Vocab
     text = vocabulary.decode(ids)
     end = vocabulary.special_id(END_TURN)
     for option in options:
-        pattern = _pattern(option.choices.layout)
-        if pattern.fullmatch(text):
+        if _spells(text, option.choices.layout):
             return list(ids)
         lacks_end = option.choices.layout.end_token != "absent" and list(ids[-1:]) != [end]
-        if lacks_end and pattern.fullmatch(text + END_TURN):
+        if lacks_end and _spells(text + END_TURN, option.choices.layout):
             return [*ids, end]
     return None
 
 
-def _pattern(layout: Layout) -> re.Pattern[str]:
-    """Matches the text of every reading of a layout."""
-    return re.compile(
-        "".join(
-            re.escape(part.text) if isinstance(part, Special) else "(?:" + "|".join(map(re.escape, part.sources)) + ")"
-            for part in layout.parts
-        )
-    )
+def _spells(text: str, layout: Layout) -> bool:
+    """Whether a text is that of some reading of a layout."""
+    places = {0}
+    for part in layout.parts:
+        sources = (part.text,) if isinstance(part, Special) else part.sources
+        places = {place + len(source) for place in places for source in sources if text.startswith(source, place)}
+    return len(text) in places
 
 
 def _filled(ids: Sequence[int], complete: Sequence[int]) -> str:
@@ -275,9 +277,16 @@ def _with_content(option: _Option, listed: Sequence[int], vocabulary: Vocabulary
 def _lost_bytes(reply: Reply) -> str:
     texts = [reply.reasoning or "", reply.content or ""]
     texts += [text for call in reply.tool_calls for text in (call.id, call.arguments)]
-    if any(_LOST.search(text) for text in texts):
+    if any(map(_lacks_bytes, texts)):
         return "the text holds U+FFFD or half a surrogate pair, which stand for bytes that are lost"
     return ""
+
+
+def _untried(options: Sequence[_Option]) -> str:
+    """Whether the stack can have made the reply of texts that were not tried."""
+    if all(option.choices.layout.complete for option in options):
+        return ""
+    return "the host changes text, and a text of this length can have been changed from more than were tried"
 
 
 def _hidden_bytes(cut: Reading, vocabulary: Vocabulary) -> str:
@@ -301,7 +310,12 @@ def _openings(vocabulary: Vocabulary) -> frozenset[bytes]:
     return frozenset(openings)
 
 
-_LOST = re.compile("[\ufffd\ud800-\udfff]")
+def _lacks_bytes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return True
+    return "\ufffd" in text
 
 
 def _from_count(
@@ -312,19 +326,22 @@ def _from_count(
     known: str,
 ) -> Reconstruction:
     billed = reply.usage.completion_tokens if reply.usage else None
-    plain = _plain(options)
     if billed is None:
+        plain = _plain(options)
         return _graded(plain[0].data, Grade.unverified, "the host stated no count to check the text against", plain)
-    fitting = _fitting(reply, options, vocabulary, billed)
+    fitting = _fitting(reply, options, billed)
     if not fitting:
+        plain = _plain(options)
         near = sorted({reading.billed for reading in plain}, key=lambda count: abs(count - billed))[:3]
         reason = f"{billed} tokens were billed, but the text makes {' or '.join(map(str, near))}"
         return _graded(b"", Grade.unresolved, f"{reason}{_named(profile)}", plain)
-    ranked = sorted(fitting, key=lambda reading: _borders_inside(reading, reply, vocabulary) or 0)
+    ranked = list(fitting)
+    if len(ranked) > 1:
+        ranked.sort(key=lambda reading: _borders_inside(reading, reply, vocabulary) or 0)
     best = ranked[0]
     fit = f"{known}the text makes the {billed} billed tokens (end token {best.end_token})"
     cut_short = reply.finish_reason == "length" and any(option.choices.fewest() < billed for option in options)
-    lost = _lost_bytes(reply) or _hidden_bytes(best, vocabulary)
+    lost = _lost_bytes(reply) or _hidden_bytes(best, vocabulary) or _untried(options)
     against = _why_not_exact(ranked, profile, lost, cut_short)
     if against:
         return _graded(best.data, Grade.exact_ambiguous, f"{fit}, but {against}", ranked, fitting[best])
@@ -342,7 +359,7 @@ def _named(profile: ProviderProfile | None) -> str:
     return f" under the profile of {profile.provider} ({names}{more}{rests})"
 
 
-def _fitting(reply: Reply, options: Sequence[_Option], vocabulary: Vocabulary, billed: int) -> dict[Reading, str]:
+def _fitting(reply: Reply, options: Sequence[_Option], billed: int) -> dict[Reading, str]:
     """Distinct readings that make the count, and the reasoning count where the stack counts so -> the stack's name.
 
     Readings with the same ids are one, whatever stack or counting rule they come from.
@@ -350,10 +367,8 @@ def _fitting(reply: Reply, options: Sequence[_Option], vocabulary: Vocabulary, b
     fitting: dict[bytes, tuple[Reading, str]] = {}
     stated = reply.usage.reasoning_tokens if reply.usage else None
     for option in options:
-        for reading in option.choices.fitting(billed):
-            second = option.stack.counts_reasoning and stated is not None and bool(reply.reasoning)
-            if second and reasoning_count(reading.token_ids, vocabulary) != stated:
-                continue
+        second = option.stack.counts_reasoning and reply.reasoning
+        for reading in option.choices.fitting(billed, stated if second else None):
             fitting.setdefault(reading.data, (reading, option.stack.name))
             if len(fitting) >= MOST_READINGS:
                 return dict(fitting.values())

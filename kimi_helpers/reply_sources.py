@@ -1,27 +1,37 @@
 """Where replies are read from: recorded bodies, journals and Parquet, each reply with the request that asked for it."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kimi_helpers.journal import read_journal
-from kimi_helpers.replies import Failure, FailureKind, Reply, parse_reply
+from kimi_helpers.reply_tables import (
+    RAW_COLUMNS,
+    REPLY_COLUMNS,
+    RawReply,
+    SourcedReply,
+    parse_raw,
+    raw_table,
+    sourced_rows,
+)
+
+__all__ = [
+    "RawReply",
+    "SourceError",
+    "SourcedReply",
+    "find_sources",
+    "parquet_columns",
+    "parse_raw",
+    "read_sources",
+    "read_tables",
+]
 
 BODY_SUFFIXES = (".json", ".sse")
 REQUEST_SUFFIX = ".request.json"
 PARQUET_SUFFIX = ".parquet"
-RAW_COLUMNS = {
-    "source": pa.string(),
-    "request": pa.binary(),
-    "status": pa.int64(),
-    "body": pa.binary(),
-    "transport_error": pa.string(),
-}
 ROWS_A_BATCH = 512
 _SQLITE = b"SQLite format 3\0"
 
@@ -30,45 +40,11 @@ class SourceError(ValueError):
     """A path that holds no replies; the message says what can be given."""
 
 
-@dataclass(frozen=True)
-class RawReply:
-    """An exchange as it was kept, unparsed.
-
-    Attributes:
-        source: the file, or the file and the place in it.
-        request: the request's body, or None where it was not kept.
-        status: of HTTP, None where unknown.
-        body: the response's bytes.
-        transport_error: why the exchange broke off; None where it came to its end.
-    """
-
-    source: str
-    request: bytes | None
-    status: int | None
-    body: bytes
-    transport_error: str | None = None
-
-
-@dataclass(frozen=True)
-class SourcedReply:
-    """A reply and where it came from.
-
-    Attributes:
-        source: as `RawReply`.
-        request: the request's body, or None where it was not kept or is no JSON object.
-        outcome: the parsed reply, or why there is none.
-    """
-
-    source: str
-    request: Mapping[str, Any] | None
-    outcome: Reply | Failure
-
-
 def find_sources(paths: Sequence[Path]) -> list[Path]:
     """The journals and files of recorded bodies among `paths`; a folder stands for the bodies in it.
 
     A body is a `.json` or `.sse` file; `NAME.request.json` is the request of `NAME`, no body. A `.parquet` file holds
-    many, in the columns of `RAW_COLUMNS`.
+    many, in the columns of `RAW_COLUMNS` or `REPLY_COLUMNS`.
 
     Raises:
         SourceError: there is none, or a path that cannot be read.
@@ -96,67 +72,64 @@ def _is_database(path: Path) -> bool:
 
 
 def read_sources(sources: Iterable[Path]) -> Iterator[SourcedReply]:
-    """The replies of journals, recorded bodies and Parquet files, one in memory at a time.
+    """The replies of journals, recorded bodies and Parquet files, a few in memory at a time.
 
     Raises:
         SourceError: a file cannot be read.
         JournalError: a database that is no journal.
     """
-    return map(parse_raw, read_raw(sources))
-
-
-def read_raw(sources: Iterable[Path]) -> Iterator[RawReply]:
-    """`read_sources` before parsing."""
     for source in sources:
         if source.suffix == PARQUET_SUFFIX:
-            for batch in _opened(source).iter_batches(ROWS_A_BATCH, columns=list(RAW_COLUMNS)):
-                yield from raw_rows(batch)
-        elif _is_database(source):
-            yield from _from_journal(source)
+            for table in _read_parquet(source, ROWS_A_BATCH):
+                yield from sourced_rows(table)
         else:
-            yield _from_file(source)
+            yield from map(parse_raw, _read_unparsed(source))
 
 
-def parse_raw(raw: RawReply) -> SourcedReply:
-    """Parse an exchange. Nothing is raised, whatever the bytes; one that broke off is a failure."""
-    outcome = parse_reply(raw.body, status=raw.status)
-    if raw.transport_error is not None and isinstance(outcome, Reply):
-        outcome = Failure(
-            kind=FailureKind.STREAM_CUT,
-            status=raw.status,
-            code=None,
-            message=f"the exchange broke off: {raw.transport_error}",
-            provider=outcome.provider,
-            model=outcome.model,
-            generation_id=outcome.generation_id,
-            usage=outcome.usage,
-            partial=outcome,
-            transport=outcome.transport,
-        )
-    return SourcedReply(raw.source, _json_object(raw.request), outcome)
+def read_tables(sources: Iterable[Path], rows: int) -> Iterator[pa.Table]:
+    """`read_sources` as tables of at most some rows each, of either form; one in memory at a time.
+
+    Raises:
+        SourceError: a file cannot be read.
+        JournalError: a database that is no journal.
+    """
+    for is_parquet, group in groupby(sources, key=lambda source: source.suffix == PARQUET_SUFFIX):
+        if is_parquet:
+            for source in group:
+                yield from _read_parquet(source, rows)
+        else:
+            raw = chain.from_iterable(map(_read_unparsed, group))
+            while batch := list(islice(raw, rows)):
+                yield raw_table(batch)
 
 
-def raw_rows(rows: pa.RecordBatch | pa.Table) -> Iterator[RawReply]:
-    """The rows of a table with the columns of `RAW_COLUMNS`."""
-    columns = (rows.column(name).to_pylist() for name in RAW_COLUMNS)
-    return (RawReply(*values) for values in zip(*columns, strict=True))
+def _read_parquet(path: Path, rows: int) -> Iterator[pa.Table]:
+    columns = parquet_columns(path)
+    return (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path).iter_batches(rows, columns=columns))
 
 
-def raw_table(raw: Iterable[RawReply]) -> pa.Table:
-    """Exchanges as a table that `raw_rows` reads."""
-    return pa.Table.from_pylist([asdict(each) for each in raw], pa.schema(list(RAW_COLUMNS.items())))
+def _read_unparsed(source: Path) -> Iterator[RawReply]:
+    if _is_database(source):
+        yield from _from_journal(source)
+    else:
+        yield _from_file(source)
 
 
-def _opened(path: Path) -> pq.ParquetFile:
+def parquet_columns(path: Path) -> list[str]:
+    """Which columns of a Parquet file hold its replies: those of `REPLY_COLUMNS`, else of `RAW_COLUMNS`.
+
+    Raises:
+        SourceError: it is no Parquet file, or it has neither.
+    """
     try:
-        file = pq.ParquetFile(path)
-        found = {field.name: field.type for field in file.schema_arrow}
+        found = {field.name: field.type for field in pq.read_schema(path)}
     except (OSError, pa.ArrowInvalid) as error:
         raise SourceError(f"{path} cannot be read as Parquet: {error}.") from None
-    wrong = [name for name, kind in RAW_COLUMNS.items() if found.get(name) != kind]
+    columns = REPLY_COLUMNS if REPLY_COLUMNS.keys() <= found.keys() else RAW_COLUMNS
+    wrong = [name for name, kind in columns.items() if found.get(name) != kind]
     if wrong:
-        raise SourceError(f"{path}: column {wrong[0]} is missing or not of type {RAW_COLUMNS[wrong[0]]}.")
-    return file
+        raise SourceError(f"{path}: column {wrong[0]} is missing or not of type {columns[wrong[0]]}.")
+    return list(columns)
 
 
 def _from_file(path: Path) -> RawReply:
@@ -180,11 +153,3 @@ def _from_journal(path: Path) -> Iterator[RawReply]:
         if chosen.get(exchange.key) == place:
             source, sent = f"{path}#{exchange.key[:16]}", exchange.transfer
             yield RawReply(source, sent.request, sent.status, sent.body, sent.transport_error)
-
-
-def _json_object(data: bytes | None) -> Mapping[str, Any] | None:
-    try:
-        value = json.loads(data) if data is not None else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -11,7 +11,7 @@ Sources of the steps: vllm-project/vllm#33457 and #50166 (blanks beside added to
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -25,8 +25,8 @@ from kimi_helpers.workspace import DATA
 Side = Literal["text start", "text end", "reasoning start", "reasoning end", "content start", "content end"]
 REGISTRY = DATA / "serving_stacks.toml"
 
-# In how many places of one call's arguments a single blank is tried; sources and time grow with its square.
-MOST_PLACES = 200
+# How many sources of one text are listed: for arguments of 200 separators, one blank more or less in each place.
+MOST_SOURCES = 400
 
 # What a strip can have taken. Longer runs cost at least as many tokens as one of these and stand for none of fewer.
 LOST_AT_START = ("", " ", "\n", "\n\n", "  ", "\n ", "\n\n ", "\t")
@@ -127,29 +127,54 @@ class Surroundings:
     begins_blank: bool = False
 
 
-def text_sources(text: str, stack: ServingStack, around: Surroundings) -> tuple[str, ...]:
-    """What the model can have written where a host returned `text`, plainest first.
+@dataclass(frozen=True)
+class Sources:
+    """What a step can have been given where a text came out of it.
 
-    Empty where the stack cannot have returned it: a stripped side ends in a blank, or an artefact blank is missing.
+    Attributes:
+        texts: distinct, plainest first; none where the step cannot have made the text.
+        complete: whether these are all; where they are not, no count proves one of them.
+    """
+
+    texts: tuple[str, ...]
+    complete: bool = True
+
+
+def _listed(texts: Iterable[str], most: int) -> Sources:
+    """The first `most` distinct texts."""
+    found: dict[str, None] = {}
+    for text in texts:
+        if len(found) == most and text not in found:
+            return Sources(tuple(found), complete=False)
+        found[text] = None
+    return Sources(tuple(found))
+
+
+def text_sources(text: str, stack: ServingStack, around: Surroundings, most: int = MOST_SOURCES) -> Sources:
+    """What the model can have written where a host returned `text`; at most `most` texts.
+
+    None where the stack cannot have returned it: a stripped side ends in a blank, or an artefact blank is missing.
     """
     if (around.stripped_start and text[:1].isspace()) or (around.stripped_end and text[-1:].isspace()):
-        return ()
+        return Sources(())
     if stack.blanks:
-        if stack.cuts_at_call and around.before_section:
+        # where a strip reached the blank between section and call, it is gone
+        reached = around.stripped_end or (around.stripped_start and not text)
+        if stack.cuts_at_call and around.before_section and not reached:
             if not text.endswith(" "):
-                return ()
+                return Sources(())
             text = text[:-1]
         undone = _without_artefacts(text, around)
         if undone is None:
-            return ()
+            return Sources(())
         text = undone
     if not (around.stripped_start or around.stripped_end):
-        return (text,)
+        return Sources((text,))
     starts: tuple[str, ...] = LOST_AT_START if around.stripped_start else ("",)
     if around.stripped_start and around.begins_blank:
         starts = (" ", *(start for start in starts if start != " "))
     ends = LOST_AT_END if around.stripped_end else ("",)
-    return tuple(dict.fromkeys(start + text + end for start in starts for end in ends))
+    return _listed((start + text + end for start in starts for end in ends), most)
 
 
 def _without_artefacts(text: str, around: Surroundings) -> str | None:
@@ -165,37 +190,36 @@ def _without_artefacts(text: str, around: Surroundings) -> str | None:
     return text[1 if at_start else 0 : len(text) - 1 if at_end else len(text)]
 
 
-def argument_sources(text: str, stack: ServingStack) -> tuple[str, ...]:
-    """What the model can have written where a host returned these arguments of a tool call, plainest first."""
-    artefacts = Surroundings(after_token=True, before_token=True)
-    if stack.trims_arguments:
-        if text != text.strip():
-            return ()
-    elif stack.arguments == "sampled":
-        return text_sources(text, stack, artefacts)
-    if stack.arguments == "sampled":
-        return tuple(start + text + end for start in ("", " ", "\n") for end in ("", " ", "\n"))
-    return _dump_sources(text, stack.arguments)
+def argument_sources(text: str, stack: ServingStack, around: Surroundings, most: int = MOST_SOURCES) -> Sources:
+    """What the model can have written where a host returned these arguments of a tool call; at most `most` texts."""
+    if stack.trims_arguments and text != text.strip():
+        return Sources(())
+    if stack.arguments != "sampled":
+        try:
+            value = json.loads(text)
+            dumped = dump(value, stack.arguments)
+            return _listed(_dump_sources(value), most) if text == dumped else Sources(())
+        except (ValueError, RecursionError):
+            pass  # what cannot be parsed is not dumped again
+    return text_sources(text, stack, around, most)
 
 
-def _dump_sources(text: str, style: Literal["compact", "spaced"]) -> tuple[str, ...]:
-    """Sources of re-dumped JSON: compact, spaced, and each with one blank more or less.
+def _dump_sources(value: Any) -> Iterator[str]:
+    """Sources of re-dumped JSON: the styles that models write throughout, then one blank more or less.
 
-    A model writes one style throughout. The others are there to find out whether a single blank leaves the count
-    as it is: then the count cannot tell, and nothing is proven.
+    The latter are there to find out whether a single blank leaves the count as it is: then the count cannot tell, and
+    nothing is proven.
     """
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return (text,)  # what cannot be parsed cannot be dumped again
-    if text != dump(value, style):
-        return ()
     compact = dump(value, "compact")
     places = _separators(compact)
-    everywhere, nowhere = set(places), set[int]()
-    tried = places[:MOST_PLACES]
-    choices = [nowhere, everywhere, *({place} for place in tried), *(everywhere - {place} for place in tried)]
-    return tuple(dict.fromkeys(_with_blanks(compact, choice) for choice in choices))
+    everywhere = set(places)
+    yield compact
+    yield _with_blanks(compact, everywhere)
+    yield _with_blanks(compact, {place for place in places if compact[place - 1] == ","})
+    yield json.dumps(value, ensure_ascii=False, indent=2)
+    for place in places:
+        yield _with_blanks(compact, {place})
+        yield _with_blanks(compact, everywhere - {place})
 
 
 def dump(value: Any, style: Literal["compact", "spaced"]) -> str:
@@ -204,7 +228,7 @@ def dump(value: Any, style: Literal["compact", "spaced"]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=separators)
 
 
-_STRING_OR_SEPARATOR = re.compile(r'"(?:[^"\\]|\\.)*"|[,:]')
+_STRING_OR_SEPARATOR = re.compile(r'"(?:[^"\\]++|\\.)*+"|[,:]')
 
 
 def _separators(compact: str) -> list[int]:

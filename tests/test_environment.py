@@ -22,6 +22,7 @@ from kimi_helpers.workspace import ROOT
 
 # Names that conda-forge spells otherwise than the Python registry; None: not on conda-forge, so pip installs it.
 CONDA_NAMES = {
+    "gigatoken": None,
     "huggingface-hub": "huggingface_hub",
     "jupyter-client": "jupyter_client",
     "jupyter-core": "jupyter_core",
@@ -39,6 +40,12 @@ def declared() -> list[Requirement]:
 
 def declared_for_development() -> list[Requirement]:
     return [Requirement(line) for line in pyproject()["optional-dependencies"]["dev"]]
+
+
+def declared_for_clusters() -> set[str]:
+    """The modules of the `cluster` extra, which is not locked and may not be installed."""
+    extras = pyproject()["optional-dependencies"].get("cluster", [])
+    return {Requirement(line).name for line in extras}
 
 
 def pyproject() -> dict[str, Any]:
@@ -165,7 +172,7 @@ def test_every_imported_module_is_of_a_declared_dependency(folder: str, allowed:
     undeclared = {
         module for module in imported(folder) if names.isdisjoint(map(canonicalize_name, owners.get(module, [])))
     }
-    assert undeclared == set()
+    assert undeclared <= declared_for_clusters()
 
 
 def test_notices_name_every_direct_dependency() -> None:

@@ -35,7 +35,6 @@ HELLO = [22931, 2695]  # "hello world"
 DONT = [88709]  # "don't"
 HAN = [435, 198, 908]  # "中\n文"
 TYPED_END_THINK = [993, 39964, 29]  # "</think>" as ordinary text
-TYPED_BEGIN_THINK = [27, 39964, 29]  # "<think>"
 END, THINK, END_THINK = 163586, 163606, 163607
 SECTION, END_SECTION, CALL, ARGUMENTS, END_CALL = 163595, 163596, 163597, 163598, 163599
 ID = [41937, 1654, 25, 15]  # "functions.f:0"
@@ -740,3 +739,38 @@ def test_text_by_the_wire_is_text_in_the_ids(kimi: Vocabulary) -> None:
     result = rebuilt(outcome)
     assert (result.grade, list(result.token_ids)) == (Grade.exact_unique, ids)
     assert kimi.decode(result.token_ids) == f"don't</think>{content}<|im_end|>"
+
+
+def test_arguments_that_are_no_json_keep_the_blanks_beside_them() -> None:
+    # a gateway that dumps arguments again passes on what it cannot parse, as it was decoded
+    outcome = reply(None, "don't ", call(' {"a": '), billed=14)
+    ids = (*DONT, SECTION, *call_ids([8264, 64, 1289]), END_SECTION, END)
+    result = rebuilt(outcome, host(blanks=True, arguments="spaced"), "kimi-k2")
+    assert (result.grade, result.token_ids) == (Grade.exact_unique, ids)
+
+
+def test_a_forced_call_that_was_cut_away_uncounted_is_not_exact() -> None:
+    short = host(counts_forced=False)
+    outcome = reply(None, "don't", billed=1, finish="length")
+    format, vocabulary = FORMATS["kimi-k2"], load_vocabulary(format="kimi-k2")
+    assert reconstruct(outcome, vocabulary, format, short, Asked(True)).grade is Grade.exact_unique
+    forced = reconstruct(outcome, vocabulary, format, short, Asked(True, forced_call=True))
+    assert (forced.grade, forced.token_ids) == (Grade.unresolved, ())
+
+
+def test_what_is_stripped_after_the_think_token_is_taken_away() -> None:
+    # " The" and "The" are one token each, so the count cannot tell what the strip took
+    stripped = host(strips_json=frozenset({"text start"}))
+    for name, opening in (("kimi-k2.5", []), ("kimi-k2-thinking", [THINK])):
+        result = rebuilt(reply("The", "don't", billed=len(opening) + 4), stripped, name)
+        assert result.grade is Grade.exact_ambiguous
+        assert {(*opening, first, END_THINK, *DONT, END) for first in (1008, 646)} <= all_ids(result)
+
+
+def test_many_calls_and_long_arguments_are_no_trouble() -> None:
+    calls = [call(f'{{"a":{place}}}', "call_1") for place in range(300)]
+    rewritten = host(ids="replaced", arguments="compact")
+    assert not rebuilt(reply(None, None, *calls, billed=3000), rewritten, "kimi-k2").grade.is_exact
+    numbers = "[" + ",".join(["1"] * 3_000) + "]"
+    result = rebuilt(reply(None, None, call(numbers, "call_1"), billed=7), rewritten, "kimi-k2")
+    assert (result.grade, result.token_ids) == (Grade.unresolved, ())

@@ -2,13 +2,26 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import httpx
 
 from kimi_helpers.graded_rows import GradedRow
 from kimi_helpers.workspace import write_whole
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the scripted model sampled.
+
+    Attributes:
+        token_ids: completion ids, shape [n].
+        kind: `canonical`, or how its split differs from the tokenizer's: `longer`, `shorter`, `same_length`.
+    """
+
+    token_ids: tuple[int, ...]
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -19,7 +32,9 @@ class HostScore:
         provider: the host.
         replies: how many were graded.
         exact: how many were called exact.
-        false_exact: of those, how many differ from the truth; anything but 0 is a fault.
+        false_exact: of those, how many differ from the truth where a count could have told; anything but 0 is a fault.
+        same_length: of those, how many differ only by another split into as many tokens, which no count can show.
+        other_length: how many of all replies the model split into another number of tokens than the tokenizer.
         right: how many of all rows have the true ids, whatever their grade.
     """
 
@@ -27,6 +42,8 @@ class HostScore:
     replies: int
     exact: int
     false_exact: int
+    same_length: int
+    other_length: int
     right: int
 
 
@@ -35,8 +52,8 @@ def truth_url(base_url: str) -> str:
     return base_url.removesuffix("/api/v1") + "/truth/"
 
 
-def fetch_truth(base_url: str, generation_ids: Iterable[str]) -> dict[str, list[int]]:
-    """The ids the scripted model sampled, by generation id.
+def fetch_truth(base_url: str, generation_ids: Iterable[str]) -> dict[str, Truth]:
+    """What the scripted model sampled, by generation id.
 
     Raises:
         LookupError: the server knows no such generation: it was another server's, which took its truth with it.
@@ -49,41 +66,49 @@ def fetch_truth(base_url: str, generation_ids: Iterable[str]) -> dict[str, list[
                 raise LookupError(
                     f"no truth is known of {generation_id}, a reply of an earlier server; use a new folder."
                 )
-            answer.raise_for_status()
-            truth[generation_id] = answer.json()["token_ids"]
+            told = answer.raise_for_status().json()
+            truth[generation_id] = Truth(tuple(told["token_ids"]), told["kind"])
     return truth
 
 
-def write_truth(path: Path, truth: Mapping[str, Sequence[int]]) -> None:
-    """Write `{"generation_id", "token_ids"}` a line."""
-    lines = (json.dumps({"generation_id": id, "token_ids": list(ids)}) + "\n" for id, ids in truth.items())
+def write_truth(path: Path, truth: Mapping[str, Truth]) -> None:
+    """Write `{"generation_id", "token_ids", "kind"}` a line."""
+    lines = (json.dumps({"generation_id": id} | asdict(told)) + "\n" for id, told in truth.items())
     write_whole(path, "".join(lines).encode())
 
 
-def read_truth(path: Path) -> dict[str, tuple[int, ...]]:
+def read_truth(path: Path) -> dict[str, Truth]:
     """What `write_truth` wrote."""
     rows = map(json.loads, path.read_bytes().splitlines())
-    return {row["generation_id"]: tuple(row["token_ids"]) for row in rows}
+    return {row["generation_id"]: Truth(tuple(row["token_ids"]), row["kind"]) for row in rows}
 
 
-def score(rows: Iterable[GradedRow], truth: Mapping[str, Sequence[int]]) -> list[HostScore]:
+def score(rows: Iterable[GradedRow], truth: Mapping[str, Truth]) -> list[HostScore]:
     """Score each host, in the order of their first reply. A row without a known truth is an error.
 
     Raises:
         KeyError: a graded reply whose generation id the truth lacks.
     """
-    hosts: dict[str, list[tuple[bool, bool]]] = {}
+    hosts: dict[str, list[tuple[GradedRow, Truth]]] = {}
     for row in rows:
         if row.generation_id is not None:
-            right = row.token_ids == tuple(truth[row.generation_id])
-            hosts.setdefault(row.provider or "", []).append((row.grade.is_exact, right))
-    return [
-        HostScore(
-            provider=provider,
-            replies=len(results),
-            exact=sum(exact for exact, _ in results),
-            false_exact=sum(exact and not right for exact, right in results),
-            right=sum(right for _, right in results),
-        )
-        for provider, results in hosts.items()
+            hosts.setdefault(row.host, []).append((row, truth[row.generation_id]))
+    return [_score_host(host, graded) for host, graded in hosts.items()]
+
+
+def _score_host(host: str, graded: Sequence[tuple[GradedRow, Truth]]) -> HostScore:
+    right = [row.token_ids == told.token_ids for row, told in graded]
+    wrong = [
+        told.kind == "same_length" and len(row.token_ids) == len(told.token_ids)
+        for (row, told), is_right in zip(graded, right, strict=True)
+        if row.grade.is_exact and not is_right
     ]
+    return HostScore(
+        provider=host,
+        replies=len(graded),
+        exact=sum(row.grade.is_exact for row, _ in graded),
+        false_exact=wrong.count(False),
+        same_length=wrong.count(True),
+        other_length=sum(told.kind in ("longer", "shorter") for _, told in graded),
+        right=sum(right),
+    )

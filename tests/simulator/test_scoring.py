@@ -12,7 +12,7 @@ from kimi_helpers.profiles import read_profiles
 from kimi_helpers.prompts import Prompt
 from kimi_helpers.reading_search import packed
 from kimi_helpers.reply_sources import read_sources
-from kimi_helpers.simulator.scoring import HostScore, fetch_truth, read_truth, score, truth_url, write_truth
+from kimi_helpers.simulator.scoring import HostScore, Truth, fetch_truth, read_truth, score, truth_url, write_truth
 from kimi_helpers.simulator.server import running
 from kimi_helpers.vocabulary import load_vocabulary
 from kimi_helpers.workspace import DATA
@@ -20,7 +20,7 @@ from kimi_helpers.workspace import DATA
 FAITHFUL, STRIPPED = "Loopback Faithful", "Loopback Stripped"
 TEXTS = ("Explain why bread goes stale.", "17 + 28 = ?", "用三句话介绍番茄炒蛋的做法。", "Say hello with an emoji.")
 
-Truth = dict[str, list[int]]
+Truths = dict[str, Truth]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def graded(server: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[GradedRow], Truth]:
+def graded(server: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[GradedRow], Truths]:
     """The rows of two hosts, whole and cut replies, and the truth behind them."""
     folder = tmp_path_factory.mktemp("scoring")
     prompts = [
@@ -51,11 +51,11 @@ def graded(server: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[
     return rows, fetch_truth(server, ids)
 
 
-def by_host(rows: list[GradedRow], truth: Truth) -> dict[str, HostScore]:
+def by_host(rows: list[GradedRow], truth: Truths) -> dict[str, HostScore]:
     return {host.provider: host for host in score(rows, truth)}
 
 
-def test_no_row_is_called_exact_that_is_not(graded: tuple[list[GradedRow], Truth]) -> None:
+def test_no_row_is_called_exact_that_is_not(graded: tuple[list[GradedRow], Truths]) -> None:
     rows, truth = graded
     scores = by_host(rows, truth)
     assert set(scores) == {FAITHFUL, STRIPPED}
@@ -66,10 +66,10 @@ def test_no_row_is_called_exact_that_is_not(graded: tuple[list[GradedRow], Truth
     for row in rows:
         assert row.generation_id is not None
         if row.grade.is_exact:
-            assert list(row.token_ids) == truth[row.generation_id]
+            assert row.token_ids == truth[row.generation_id].token_ids
 
 
-def test_an_altered_row_is_counted_as_false_exact(graded: tuple[list[GradedRow], Truth]) -> None:
+def test_an_altered_row_is_counted_as_false_exact(graded: tuple[list[GradedRow], Truths]) -> None:
     rows, truth = graded
     before = by_host(rows, truth)
     place = next(place for place, row in enumerate(rows) if row.grade.is_exact)
@@ -83,12 +83,24 @@ def test_an_altered_row_is_counted_as_false_exact(graded: tuple[list[GradedRow],
     other = dict(truth)
     generation_id = rows[place].generation_id
     assert generation_id is not None
-    other[generation_id] = [*ids[:-1], ids[-1] ^ 1]
+    other[generation_id] = Truth((*ids[:-1], ids[-1] ^ 1), "canonical")
     assert by_host(rows, other)[FAITHFUL].false_exact == 1
 
 
+def test_another_split_into_as_many_tokens_is_counted_apart(graded: tuple[list[GradedRow], Truths]) -> None:
+    rows, truth = graded
+    row = next(row for row in rows if row.grade.is_exact)
+    assert row.generation_id is not None
+    exact = by_host(rows, truth)[FAITHFUL].exact
+    split = (row.token_ids[0] ^ 1, *row.token_ids[1:])
+    same = by_host(rows, truth | {row.generation_id: Truth(split, "same_length")})[FAITHFUL]
+    assert (same.exact, same.false_exact, same.same_length, same.other_length) == (exact, 0, 1, 0)
+    longer = by_host(rows, truth | {row.generation_id: Truth((*split, 5), "longer")})[FAITHFUL]
+    assert (longer.exact, longer.false_exact, longer.same_length, longer.other_length) == (exact, 1, 0, 1)
+
+
 def test_a_row_without_truth_is_an_error_and_one_without_a_reply_is_not_scored(
-    graded: tuple[list[GradedRow], Truth],
+    graded: tuple[list[GradedRow], Truths],
 ) -> None:
     rows, truth = graded
     with pytest.raises(KeyError):
@@ -98,11 +110,11 @@ def test_a_row_without_truth_is_an_error_and_one_without_a_reply_is_not_scored(
     assert sum(host.replies for host in score([*lost, *rows], truth)) == 32
 
 
-def test_the_truth_comes_back_as_it_was_written(graded: tuple[list[GradedRow], Truth], tmp_path: Path) -> None:
+def test_the_truth_comes_back_as_it_was_written(graded: tuple[list[GradedRow], Truths], tmp_path: Path) -> None:
     _, truth = graded
     path = tmp_path / "truth.jsonl"
     write_truth(path, truth)
-    assert read_truth(path) == {generation_id: tuple(ids) for generation_id, ids in truth.items()}
+    assert read_truth(path) == truth
     assert len(path.read_bytes().splitlines()) == len(truth)
 
 
