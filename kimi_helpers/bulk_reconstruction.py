@@ -33,10 +33,11 @@ from kimi_helpers.readings import read_request
 from kimi_helpers.reconstruction import Grade, Possibility, failed, possibilities, settle, texts_to_encode
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_tables import REPLY_SCHEMA, SourcedReply, parsed_table, sourced_rows, storable
-from kimi_helpers.vocabulary import load_vocabulary
+from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 
 ROWS_A_BATCH = 256
-ROWS_A_GROUP = 4096
+ROWS_A_GROUP = 1024
+CHECK_SHARE = 0.0025  # of a run's texts, which are many, that tiktoken encodes too; at least one a batch
 
 OrderedMap = Callable[[Callable[[pa.Table], pa.Table], Iterable[pa.Table]], Iterator[pa.Table]]
 """A `map` over tables: results come in the tables' order."""
@@ -68,12 +69,17 @@ class BulkSettings:
     format: ModelFormat | None = None
 
 
-@cache
-def _encoder(tokenizer: str | None, format_name: str) -> BulkEncoder:
-    return BulkEncoder(load_vocabulary(tokenizer, format_name))
-
-
 _format_of = lru_cache(format_of_model)
+
+
+@cache
+def _vocabulary(tokenizer: str | None, layout: ModelFormat) -> Vocabulary:
+    return load_vocabulary(tokenizer, layout.name)
+
+
+@cache
+def _encoder(vocabulary: Vocabulary) -> BulkEncoder:
+    return BulkEncoder(vocabulary, CHECK_SHARE)
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,7 @@ def _plan(sourced: SourcedReply, settings: BulkSettings) -> GradedRow | _Plan:
         return graded_row(sourced, layout, failed(outcome), None)
     if layout is None:
         return graded_row(sourced, None, unknown_model(outcome), None)
-    vocabulary = load_vocabulary(settings.tokenizer, layout.name)
+    vocabulary = _vocabulary(settings.tokenizer, layout)
     profile = settings.profiles.get(host_of(outcome))
     possible = possibilities(outcome, vocabulary, layout, profile, read_request(sourced.request))
     return _Plan(sourced, outcome, layout, possible)
@@ -122,13 +128,13 @@ def _plan(sourced: SourcedReply, settings: BulkSettings) -> GradedRow | _Plan:
 
 def _encode_all(plans: Iterable[_Plan], layout: ModelFormat, settings: BulkSettings) -> dict[str, bytes]:
     texts = list(dict.fromkeys(chain.from_iterable(texts_to_encode(plan.possible) for plan in plans)))
-    ids, offsets = _encoder(settings.tokenizer, layout.name).encode(texts)
+    ids, offsets = _encoder(_vocabulary(settings.tokenizer, layout)).encode(texts)
     data, borders = ids.astype("<i4", copy=False).tobytes(), (offsets * ID_BYTES).tolist()
     return {text: data[borders[place] : borders[place + 1]] for place, text in enumerate(texts)}
 
 
 def _settled(plan: _Plan, encoded: Mapping[ModelFormat, Mapping[str, bytes]], settings: BulkSettings) -> GradedRow:
-    vocabulary = load_vocabulary(settings.tokenizer, plan.layout.name)
+    vocabulary = _vocabulary(settings.tokenizer, plan.layout)
     profile = settings.profiles.get(host_of(plan.reply))
     result = settle(plan.reply, plan.possible, vocabulary, plan.layout, profile, encoded[plan.layout].__getitem__)
     return graded_row(plan.sourced, plan.layout, result, prompt_of(plan.sourced, plan.reply, vocabulary, plan.layout))

@@ -13,12 +13,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kimi_helpers.bulk_reconstruction import ROWS_A_BATCH, BulkSettings, grade_table, write_graded, write_tables
 from kimi_helpers.reply_sources import PARQUET_SUFFIX, parquet_columns, read_tables
 from kimi_helpers.reply_tables import RAW_SCHEMA
 
-READER_CPUS = 0.1
+ROWS_A_TASK = 2048
 
 
 class ClusterError(RuntimeError):
@@ -83,26 +84,12 @@ def _as_parquet(sources: Iterable[Path], folder: Path) -> Iterator[Path]:
 
 def _graded(ray: Any, file: Path, settings: BulkSettings) -> Iterator[pa.Table]:
     ray.data.DataContext.get_current().execution_options.preserve_order = True
-    cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    replies = ray.data.read_parquet(str(file), columns=parquet_columns(file), ray_remote_args={"num_cpus": READER_CPUS})
+    columns, rows = parquet_columns(file), pq.read_metadata(file).num_rows
+    replies = ray.data.read_parquet(str(file), override_num_blocks=rows // ROWS_A_TASK + 1).select_columns(columns)
+    # Tasks, not actors: those would hold every core, and the readers that feed them would wait for ever. A worker
+    # process takes one task after another, so it still loads the vocabulary once.
     graded = replies.map_batches(
-        _Grader,
-        fn_constructor_args=(settings,),
-        batch_size=ROWS_A_BATCH,
-        batch_format="pyarrow",
-        # readers that wait for a core while all are taken by graders would wait for ever
-        num_cpus=1 - READER_CPUS,
-        compute=ray.data.ActorPoolStrategy(size=cores),
+        grade_table, fn_kwargs={"settings": settings}, batch_size=ROWS_A_BATCH, batch_format="pyarrow"
     )
     tables: Iterator[pa.Table] = iter(graded.iter_batches(batch_size=None, batch_format="pyarrow"))
     return tables
-
-
-class _Grader:
-    """Holds the settings in a worker; the vocabulary and the encoder stay in its process."""
-
-    def __init__(self, settings: BulkSettings) -> None:
-        self._settings = settings
-
-    def __call__(self, replies: pa.Table) -> pa.Table:
-        return grade_table(replies, self._settings)

@@ -7,7 +7,7 @@ from functools import cache
 from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.reading_search import Encode, encoder_of, in_ids
-from kimi_helpers.readings import Asked, count_spelled, layouts, most_spelled, read_request
+from kimi_helpers.readings import Asked, count_spelled, hides_start, layouts, most_spelled, read_request
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_sources import SourcedReply
 from kimi_helpers.serving_stacks import ServingStack
@@ -69,11 +69,13 @@ def explains_reply(
     """Whether a host with this stack can have returned the reply with its count.
 
     A cut reply is explained by any reading that is not longer: the host may have dropped what came last. So is one
-    whose sources are too many to be tried: it cannot speak against the stack.
+    whose sources are too many to be tried, or whose start may be hidden: it cannot speak against the stack.
     """
     billed = _billed(reply)
     if billed is None:
         return False
+    if hides_start(reply, stack, asked):
+        return True
     for layout in layouts(reply, vocabulary, format, stack, asked):
         if not layout.complete:
             return True

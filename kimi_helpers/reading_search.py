@@ -6,6 +6,7 @@ Ids are kept as bytes, four to an id (little-endian int32): small, comparable, a
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +71,21 @@ class Reading:
         return unpacked(self.data)
 
 
+class _Chosen(NamedTuple):
+    """A choice and those before it."""
+
+    ids: bytes
+    before: "_Chosen | None"
+
+
+def _unlinked(chosen: _Chosen | None) -> list[bytes]:
+    ids = []
+    while chosen:
+        ids.append(chosen.ids)
+        chosen = chosen.before
+    return ids[::-1]
+
+
 @dataclass(frozen=True)
 class Choices:
     """A layout in token ids.
@@ -94,7 +110,7 @@ class Choices:
     def fewest(self) -> int:
         """The smallest count that any reading makes."""
         fewest = [min(self._counted(place, ids) for ids in each) for place, each in enumerate(self.parts)]
-        return sum(fewest) // ID_BYTES - self.end_uncounted
+        return sum(fewest) - self.end_uncounted
 
     def fitting(self, billed: int, reasoned: int | None = None) -> Iterator[Reading]:
         """All readings that make the billed count, plainest first.
@@ -106,21 +122,20 @@ class Choices:
         if all(len(alternatives) == 1 for alternatives in self.parts):
             yield from self._plain_if(billed, reasoned)
             return
-        wanted = (billed + self.end_uncounted) * ID_BYTES
-        behind = None if reasoned is None else wanted - reasoned * ID_BYTES
-        for chosen in self._choose(wanted, behind):
-            yield self._reading(chosen)
+        wanted = billed + self.end_uncounted
+        behind = None if reasoned is None else wanted - reasoned
+        most = sum(max(self._counted(place, ids) for ids in each) for place, each in enumerate(self.parts))
+        if 0 <= wanted <= most and (behind is None or 0 <= behind <= most):
+            for chosen in self._choose(wanted, behind):
+                yield self._reading(chosen)
 
     def _plain_if(self, billed: int, reasoned: int | None) -> Iterator[Reading]:
-        """The plain reading, which is all there is for most replies, if it makes the counts."""
-        plain = self.plain()
-        if plain.billed != billed:
-            return
-        in_reasoning = self.parts[: self._reasoning_parts()] if reasoned is not None else ()
-        if reasoned is None or reasoned * ID_BYTES == sum(
-            self._counted(place, ids) for place, (ids,) in enumerate(in_reasoning)
-        ):
-            yield plain
+        """The one reading of a layout without choices, if it makes the counts."""
+        reading = self.plain()
+        before = self._reasoning_parts()
+        thought = sum(self._counted(place, each[0]) for place, each in enumerate(self.parts[:before]))
+        if reading.billed == billed and reasoned in (None, thought):
+            yield reading
 
     def _reasoning_parts(self) -> int:
         """How many parts there are up to and with `</think>`, or up to a tool section, or all: most hosts call their
@@ -130,42 +145,44 @@ class Choices:
                 return place + (part == Special(END_THINK))
         return len(self.parts)
 
-    def _reachable(self, behind: int | None) -> list[set[int]]:
-        """For each place, how many bytes of counted ids the parts from there on can make.
+    def _reachable(self, behind: int | None) -> list[int]:
+        """For each place, how many counted tokens the parts from there on can make: bit n is set where n.
 
         Args:
-            behind: how many bytes those behind the reasoning have to make; None for any number.
+            behind: how many those behind the reasoning have to make; None for any number.
         """
         border = self._reasoning_parts()
-        reachable: list[set[int]] = []
+        reachable: list[int] = []
         for place in range(len(self.parts), -1, -1):
-            here = {0}
-            if reachable:
-                sizes = {self._counted(place, ids) for ids in self.parts[place]}
-                here = {size + rest for size in sizes for rest in reachable[-1]}
-            reachable.append(here & {behind} if behind is not None and place == border else here)
+            here = 0 if reachable else 1
+            for size in {self._counted(place, ids) for ids in self.parts[place]} if reachable else ():
+                here |= reachable[-1] << size
+            reachable.append(here & 1 << behind if behind is not None and place == border else here)
         return reachable[::-1]
 
     def _counted(self, place: int, ids: bytes) -> int:
-        return 0 if place in self.layout.uncounted else len(ids)
+        return 0 if place in self.layout.uncounted else len(ids) // ID_BYTES
 
     def _choose(self, wanted: int, behind: int | None) -> Iterator[list[bytes]]:
-        """One alternative of each part, `wanted` counted bytes together; depth first, without recursion."""
+        """One alternative of each part, `wanted` counted tokens together; depth first, without recursion."""
         reachable = self._reachable(behind)
-        pending: list[tuple[int, list[bytes]]] = [(wanted, [])]
+        # what is left to make, the place, and the choices up to there, last first, as links: lists would be copied
+        pending: list[tuple[int, int, _Chosen | None]] = [(wanted, 0, None)]
         while pending:
-            left, chosen = pending.pop()
-            place = len(chosen)
-            if left not in reachable[place]:
+            left, place, chosen = pending.pop()
+            if left < 0 or not reachable[place] >> left & 1:
                 continue
             if place == len(self.parts):
-                yield chosen
+                yield _unlinked(chosen)
                 continue
-            pending += [(left - self._counted(place, ids), [*chosen, ids]) for ids in reversed(self.parts[place])]
+            pending += [
+                (left - self._counted(place, ids), place + 1, _Chosen(ids, chosen))
+                for ids in reversed(self.parts[place])
+            ]
 
     def _reading(self, chosen: Sequence[bytes]) -> Reading:
         counted = sum(self._counted(place, ids) for place, ids in enumerate(chosen))
-        return Reading(b"".join(chosen), counted // ID_BYTES - self.end_uncounted, self.layout.end_token)
+        return Reading(b"".join(chosen), counted - self.end_uncounted, self.layout.end_token)
 
 
 def in_ids(layout: Layout, vocabulary: Vocabulary, encode: Encode) -> Choices:

@@ -153,8 +153,8 @@ def layouts(
     reply: Reply, vocabulary: Vocabulary, format: ModelFormat, stack: ServingStack, asked: Asked
 ) -> Iterator[Layout]:
     """Every layout that the stack can have returned as this reply, plainest first."""
-    if asked.forced_call and not stack.counts_forced and reply.finish_reason == "length" and not reply.tool_calls:
-        return  # what was forced may have been sampled, and is neither counted nor returned
+    if hides_start(reply, stack, asked):
+        return
     for body in _bodies(reply, vocabulary, format, stack, asked):
         parts = _with_sources(body, reply, stack, asked)
         if parts is None:
@@ -163,6 +163,12 @@ def layouts(
         for end_token in _end_options(reply, stack):
             ended = () if end_token == "absent" else (Special(END_TURN),)
             yield Layout((*parts, *ended), end_token, uncounted)
+
+
+def hides_start(reply: Reply, stack: ServingStack, asked: Asked) -> bool:
+    """Whether the forced start of a call may have been sampled that is neither counted nor returned."""
+    cut_before_calls = reply.finish_reason == "length" and not reply.tool_calls
+    return asked.forced_call and not stack.counts_forced and cut_before_calls
 
 
 def _end_options(reply: Reply, stack: ServingStack) -> tuple[EndToken, ...]:

@@ -105,7 +105,9 @@ def read_tables(sources: Iterable[Path], rows: int) -> Iterator[pa.Table]:
 
 def _read_parquet(path: Path, rows: int) -> Iterator[pa.Table]:
     columns = parquet_columns(path)
-    return (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path).iter_batches(rows, columns=columns))
+    # read ahead, a file's bytes would be kept until its end
+    file = pq.ParquetFile(path, pre_buffer=False)
+    return (pa.Table.from_batches([batch]) for batch in file.iter_batches(rows, columns=columns))
 
 
 def _read_unparsed(source: Path) -> Iterator[RawReply]:

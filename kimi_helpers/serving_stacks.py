@@ -77,6 +77,11 @@ class ServingStack:
     counts_forced: bool = True
     counts_reasoning: bool = False
 
+    @property
+    def rewrites_calls(self) -> bool:
+        """Whether the text of a tool call is changed, so that others than the listed sources may stand behind it."""
+        return self.arguments != "sampled" or self.ids != "sampled" or self.trims_arguments
+
     def strips(self, transport: str) -> frozenset[Side]:
         """The sides that are stripped in a reply of this transport."""
         return self.strips_stream if transport == "sse" else self.strips_json
@@ -185,7 +190,7 @@ def _without_artefacts(text: str, around: Surroundings) -> str | None:
         return ""  # no text has no blanks of its own; two added tokens in a row share a single one
     if (at_start and not text.startswith(" ")) or (at_end and not text.endswith(" ")):
         return None
-    if at_start and at_end and len(text) < 2:
+    if at_start and at_end and len(text) < 3:
         return None
     return text[1 if at_start else 0 : len(text) - 1 if at_end else len(text)]
 

@@ -33,14 +33,18 @@ from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 Part = str | Special
 
 ATOMS = (
-    "a", "The", " the", " user", "don't", " I", " ", "  ", "\n", "\n\n", "\t", "\r\n", "42", " 7", "1234567", "中", "用户",
-    " 中", "🎉", "é", "{", '"a": ', "<", "</", "think", ">", "|", "[EOS", "]", ".", " //", "\u2028", "\x00", "ﬁ", "क्षि",
+    "a", "The", " the", " user", "don't", " I", " ", "  ", "\n", "\n\n", "\t", "\r\n", "42", " 7", "1234567", "中",
+    "用户", " 中", "🎉", "é",
+    "{", '"a": ', "<", "</", "think", ">", "|", "[EOS", "]", ".", " //", "\u2028", "\x00", "ﬁ", "क्षि",
     "\u3000", "hello world", " and so on", "x = 3.5e-7",
 )  # fmt: skip
 TYPED = (BEGIN_THINK, END_THINK, "[EOS]", END_TURN, "<|im_user|>", "<|tool_call_section_begin|>")
 TOOL_MARKS = (BEGIN_SECTION, END_SECTION, BEGIN_CALL, BEGIN_ARGUMENTS, END_CALL)
 NAMES = ("f", "get_weather", "a.b-c", "查询")
-VALUES = (0, 1, -7, 42, 3.5, True, None, "", "x", "Paris, France", "a: b", 'say "hi"', "北京", "C:\\tmp", "🎉", [], {}, [1, 2])
+VALUES: tuple[Any, ...] = (
+    0, 1, -7, 42, 3.5, True, None, "", "x", "Paris, France", "a: b", 'say "hi"', "北京", "C:\\tmp", "🎉", [],
+    {}, [1, 2],
+)  # fmt: skip
 STRIPPABLE = ("", "", "", " ", "\n", "\n\n", "  ", " \n", "\t", "\r\n", "\n\n\n", "\n ", "\u3000", "\n\n\n\n\n", " \t ")
 
 
@@ -124,7 +128,8 @@ class Completion:
 def _text(draw: random.Random, most: int = 6) -> str:
     texts = [draw.choice(ATOMS) for _ in range(draw.randint(0, most))]
     if draw.random() < 0.1:
-        texts.append("".join(chr(draw.choice((draw.randint(1, 0x2FF), draw.randint(0x3000, 0xD7FF)))) for _ in range(3)))
+        ranges = [draw.choice(((1, 0x2FF), (0x3000, 0xD7FF))) for _ in range(3)]
+        texts.append("".join(chr(draw.randint(*each)) for each in ranges))
     if draw.random() < 0.12:
         texts.insert(draw.randint(0, len(texts)), draw.choice(TYPED))
     if draw.random() < 0.01:
@@ -146,7 +151,7 @@ def _json_text(draw: random.Random) -> str:
     value: Any = {f"k{place}": draw.choice(VALUES) for place in range(draw.randint(0, 4))}
     if draw.random() < 0.2:
         value = {"outer": [value, draw.choice(VALUES)]}
-    style = draw.choice(("compact", "compact", "spaced", "spaced", "commas", "indented", "one", "but one", "odd", "escaped"))
+    style = draw.choice((*("compact", "spaced") * 2, "commas", "indented", "one", "but one", "odd", "escaped"))
     if style == "indented":
         return json.dumps(value, ensure_ascii=False, indent=2)
     if style == "escaped":
@@ -185,12 +190,13 @@ def draw_completion(draw: random.Random) -> Completion:
     earlier = draw.choice((0, 0, 1, 3))
     calls = tuple(_call(draw, place, earlier, vocabulary) for place in range(draw.choice((0, 0, 0, 1, 1, 2, 3))))
     closes = not calls or draw.random() < 0.85
+    answers = draw.random() < (0.4 if calls else 0.95)
     drawn = Completion(
         format=format,
         thinking=thinking,
         reasoning=_field(draw, ("[EOS]", BEGIN_THINK), vocabulary) if draw.random() < 0.9 else (),
         closes=closes,
-        content=_field(draw, ("[EOS]", BEGIN_THINK, END_THINK), vocabulary) if draw.random() < (0.4 if calls else 0.95) else (),
+        content=_field(draw, ("[EOS]", BEGIN_THINK, END_THINK), vocabulary) if answers else (),
         calls=calls,
         missing=draw.choice((0, 0, 0, 0, 0, 0, 1, 2)) if calls else 0,
         tail=draw.choice(("\n", "ok", " ")) if calls and draw.random() < 0.02 else "",
@@ -240,7 +246,7 @@ class _Fields:
 
 _CALL = re.compile(
     rf"{re.escape(BEGIN_CALL)}(.*?){re.escape(BEGIN_ARGUMENTS)}(.*?)"
-    rf"({re.escape(END_CALL)}|(?={re.escape(END_SECTION)})|\\Z)",
+    rf"({re.escape(END_CALL)}|(?={re.escape(END_SECTION)})|\Z)",
     re.DOTALL,
 )
 
@@ -373,7 +379,7 @@ def losses(completion: Completion, stack: ServingStack, streamed: bool, keeps_op
     ids, vocabulary = completion.ids, completion.vocabulary
     sides = stack.strips("sse" if streamed else "json")
     raw = _parsed(_decoded(ids, vocabulary, False), stack, completion.thinks, keeps_open)
-    typed = [text for text in _ordinary_texts(ids, vocabulary)]
+    typed = _ordinary_texts(ids, vocabulary)
     found = []
     if completion.forced and not stack.counts_forced and completion.kept is not None and not raw.calls:
         found.append("a start that was forced, and not counted, may have been dropped")
@@ -414,10 +420,8 @@ def _ordinary_texts(ids: Sequence[int], vocabulary: Vocabulary) -> list[str]:
 def _think_losses(
     completion: Completion, ids: Sequence[int], vocabulary: Vocabulary, sides: frozenset[Any]
 ) -> list[str]:
-    opening = ids[0] == vocabulary.special_id(BEGIN_THINK)
-    if FORMATS[completion.format].opening_think == "prompt" and (
-        opening or "".join(_ordinary_texts(ids, vocabulary)[:1]).startswith(BEGIN_THINK) and ids[0] not in vocabulary.special_ids
-    ):
+    front = vocabulary.decode(ids[:8]).startswith(BEGIN_THINK)
+    if FORMATS[completion.format].opening_think == "prompt" and front:
         return ["`<think>` at the front was dropped"]
     close = vocabulary.special_id(END_THINK)
     before = ids[: ids.index(close)] if close in ids else ids
@@ -453,7 +457,8 @@ def _styles(value: Any) -> set[str]:
     marked = json.dumps(value, ensure_ascii=False, separators=("\x01", "\x02"))
     places = [match.start() for match in re.finditer("[\x01\x02]", marked)]
     commas = {place for place in places if marked[place] == "\x01"}
-    choices = [set[int](), set(places), commas, *({place} for place in places), *(set(places) - {place} for place in places)]
+    choices = [set[int](), set(places), commas]
+    choices += [chosen for place in places for chosen in ({place}, set(places) - {place})]
     written = {"".join(char + " " * (place in chosen) for place, char in enumerate(marked)) for chosen in choices}
     plain = {text.replace("\x01", ",").replace("\x02", ":") for text in written}
     return plain | {json.dumps(value, ensure_ascii=False, indent=2)}

@@ -30,5 +30,7 @@ def loopback_replies() -> tuple[RawReply, ...]:
         for host, asked, streamed in product(HOSTS, ASKED, (False, True)):
             request = body(host=host.slug, stream=streamed, **asked)
             answer = api.post("/chat/completions", json=request)
-            made.append(RawReply(f"reply {len(made)}", json.dumps(request).encode(), answer.status_code, answer.content))
+            made.append(
+                RawReply(f"reply {len(made)}", json.dumps(request).encode(), answer.status_code, answer.content)
+            )
     return tuple(made)

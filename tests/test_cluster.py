@@ -62,9 +62,7 @@ def local(sources: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path
     return out
 
 
-def test_two_nodes_give_the_rows_of_one_process(
-    address: str, sources: list[Path], local: Path, tmp_path: Path
-) -> None:
+def test_two_nodes_give_the_rows_of_one_process(address: str, sources: list[Path], local: Path, tmp_path: Path) -> None:
     out = tmp_path / "rows.parquet"
     grades = reconstruct_on_cluster(sources, SETTINGS, out, address)
     assert pq.read_table(out).equals(pq.read_table(local))
@@ -97,8 +95,7 @@ def _kill_one() -> list[int]:
     """Kill one of this process's own workers that is grading; its id."""
     for process in psutil.Process().children(recursive=True):
         try:
-            title = " ".join(process.cmdline())
-            if "MapWorker" in title and "submit" in title:
+            if "MapBatches(grade_table)" in " ".join(process.cmdline()):
                 process.send_signal(signal.SIGKILL)
                 return [process.pid]
         except psutil.Error:  # it ended meanwhile

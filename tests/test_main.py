@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import httpx
 import huggingface_hub
 import nbformat
+import pyarrow.parquet as pq
 import pytest
 from bs4 import BeautifulSoup
 from click.testing import CliRunner, Result
@@ -382,6 +383,40 @@ def test_rows_become_a_table_and_json_lines(recorded: Path, tmp_path: Path, kimi
     assert row["loss_mask"] == [1] * len(true_ids(kimi))
     assert row["reason"]
     assert [path.name for path in out.parent.iterdir()] == ["rows.jsonl"]
+
+
+def test_an_out_in_parquet_holds_the_same_rows(recorded: Path, tmp_path: Path, kimi: Vocabulary) -> None:
+    (recorded / "b.json").write_bytes(reply(kimi, "Loopback Faithful"))
+    known = profile(tmp_path / "hosts.toml", "Some Host")
+    out, lines = tmp_path / "new" / "rows.parquet", tmp_path / "rows.jsonl"
+    result = invoke("reconstruct", recorded, "--profile", known, "--out", out, "--workers", "1")
+    assert result.exit_code == 0, result.output
+    header, first, second, _, written = result.stdout.splitlines()
+    assert header.split()[:4] == ["provider", "replies", "engine_ids", "logprob_bytes"]
+    assert (first.split()[:3], second.split()[:3]) == (["Some", "Host", "1"], ["Loopback", "Faithful", "1"])
+    assert written == f"Wrote 2 rows to {out}"
+    invoke("reconstruct", recorded, "--profile", known, "--out", lines)
+    assert pq.read_table(out).to_pylist() == [
+        {name: row[name] for name in pq.read_schema(out).names} for row in rows_of(lines)
+    ]
+    (recorded / "c.json").write_bytes(b"{}")
+    assert invoke("reconstruct", recorded, "--profile", known, "--out", out, "--workers", "1").exit_code == 1
+    # without profiles those of the registry are tried, as for JSON lines
+    without = invoke("reconstruct", recorded, "--out", out, "--workers", "1")
+    assert "Serving stacks that explain every counted reply of a host" in without.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--workers", "2"], "name an --out that ends in .parquet"),
+        (["--engine", "ray"], "name an --out that ends in .parquet"),
+        (["--out", "a.parquet", "--engine", "ray", "--workers", "2"], "--workers goes with --engine local"),
+        (["--out", "a.parquet", "--address", "auto"], "--address with --engine ray"),
+    ],
+)
+def test_options_of_the_bulk_path_are_refused_elsewhere(recorded: Path, arguments: list[str], says: str) -> None:
+    assert says in refused(invoke("reconstruct", recorded, *arguments))
 
 
 def test_without_a_profile_nothing_is_exact(recorded: Path, workspace: Workspace) -> None:

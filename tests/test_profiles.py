@@ -92,6 +92,7 @@ def test_each_fault_is_told_in_a_sentence(tmp_path: Path, text: str | bytes, tol
     message = str(caught.value)
     assert message.startswith(str(path))
     assert told in message
+    assert message.endswith(".")
     assert "\n" not in message.removeprefix(str(path))
 
 
