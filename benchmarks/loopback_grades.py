@@ -1,6 +1,6 @@
 """The grades of very many loopback replies beside the truth, by host: `python benchmarks/loopback_grades.py`.
 
-The hosts are those of `kimi_helpers/simulator/hosts.py`, the profiles those of `data/profiles/loopback.toml`. A share of
+The hosts are those of `kimi_helpers/simulator`, the profiles those of `data/profiles/loopback.toml`. A share of
 the replies is cut by its length, and of a share the model splits one place otherwise than the tokenizer. False exact
 must be 0; exact rows that differ only by another split into as many tokens are counted apart.
 """

@@ -229,6 +229,7 @@ def scale(number: int) -> None:
         pq.write_table(table, source, compression="zstd", row_group_size=ROWS_A_BATCH)
         for workers in (1, 2):
             with local_workers(workers) as each:
+                reconstruct_many(read_tables([source], ROWS_A_BATCH), SETTINGS, out, each)  # processes start
                 row(
                     f"local, {workers} process(es)",
                     _timed(lambda: reconstruct_many(read_tables([source], ROWS_A_BATCH), SETTINGS, out, each))[0],

@@ -16,7 +16,7 @@ import yaml
 from kimi_helpers.formats import FORMATS, ModelFormat, PromptError
 from kimi_helpers.rank_files import VocabularyError
 from kimi_helpers.vocabulary import UnknownSpecialToken, Vocabulary, load_vocabulary
-from kimi_helpers.workspace import NOTEBOOKS, OUTPUTS, ROOT
+from kimi_helpers.workspace import NOTEBOOKS, OUTPUTS, ROOT, printable
 
 if TYPE_CHECKING:
     from kimi_helpers.bulk_reconstruction import BulkSettings
@@ -291,7 +291,6 @@ def prompt_ids(conversations: Any, tokenizer: str | None, format_name: str | Non
 
 
 def _printable(error: Exception) -> str:
-    from kimi_helpers.graded_rows import printable  # noqa: PLC0415
 
     return printable(str(error))
 

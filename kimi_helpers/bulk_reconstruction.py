@@ -29,7 +29,7 @@ from kimi_helpers.graded_rows import GradedRow, graded_row, prompt_of, unknown_m
 from kimi_helpers.profile_choice import host_of
 from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.reading_search import ID_BYTES, packed, unpacked
-from kimi_helpers.readings import read_request
+from kimi_helpers.readings import cut_at_limit, read_request
 from kimi_helpers.reconstruction import Grade, Possibility, failed, possibilities, settle, texts_to_encode
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_tables import REPLY_SCHEMA, SourcedReply, parsed_table, sourced_rows, storable
@@ -122,8 +122,9 @@ def _plan(sourced: SourcedReply, settings: BulkSettings) -> GradedRow | _Plan:
         return graded_row(sourced, None, unknown_model(outcome), None)
     vocabulary = _vocabulary(settings.tokenizer, layout)
     profile = settings.profiles.get(host_of(outcome))
-    possible = possibilities(outcome, vocabulary, layout, profile, read_request(sourced.request))
-    return _Plan(sourced, outcome, layout, possible)
+    asked = read_request(sourced.request)
+    reply = cut_at_limit(outcome, asked)
+    return _Plan(sourced, reply, layout, possibilities(reply, vocabulary, layout, profile, asked))
 
 
 def _encode_all(plans: Iterable[_Plan], layout: ModelFormat, settings: BulkSettings) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ ROWS_A_TASK = 2048
 
 
 class ClusterError(RuntimeError):
-    """There is no cluster to run on; the message says what to do."""
+    """There is no cluster to run on, or a worker failed there; the message says what to do, or what it raised."""
 
 
 def reconstruct_on_cluster(
@@ -41,14 +41,18 @@ def reconstruct_on_cluster(
         How many rows have each grade, by host.
 
     Raises:
-        ClusterError: Ray is not installed, or there is no cluster at the address.
+        ClusterError: Ray is not installed, there is no cluster at the address, or a worker raised something.
         SourceError: a file cannot be read.
-        EncoderMismatch: the bulk encoder and tiktoken disagree on a sampled text.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with _connected(address) as ray, TemporaryDirectory(dir=out.parent) as beside:
         files = _as_parquet(sources, Path(beside))
-        return write_graded(chain.from_iterable(_graded(ray, file, settings) for file in files), settings, out)
+        try:
+            return write_graded(chain.from_iterable(_graded(ray, file, settings) for file in files), settings, out)
+        except ray.exceptions.RayTaskError as error:
+            # what the function raised is told in its traceback alone
+            told = str(error).partition("\n\nThe above exception")[0].splitlines()[-1]
+            raise ClusterError(f"a worker failed: {told}") from error
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from kimi_helpers.reconstruction import Grade, Reconstruction, failed, reconstru
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_sources import SourcedReply
 from kimi_helpers.vocabulary import Vocabulary
-from kimi_helpers.workspace import write_whole
+from kimi_helpers.workspace import printable, write_whole
 
 
 @dataclass(frozen=True)
@@ -210,11 +210,6 @@ def grades_by_provider(rows: Iterable[GradedRow]) -> dict[str, dict[str, int]]:
     for row in rows:
         groups.setdefault(row.host, []).append(row)
     return {provider: count_grades(group) for provider, group in groups.items()}
-
-
-def printable(text: str) -> str:
-    """Untrusted text for a terminal: what does not print is written as an escape."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _aligned(rows: Sequence[Mapping[str, str]]) -> str:

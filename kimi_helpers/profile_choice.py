@@ -1,17 +1,29 @@
 """Which known serving stacks explain all replies of a host: the profile that a batch of replies supports."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.reading_search import Encode, encoder_of, in_ids
-from kimi_helpers.readings import Asked, count_spelled, hides_start, layouts, most_spelled, read_request
+from kimi_helpers.readings import (
+    Asked,
+    count_spelled,
+    cut_at_limit,
+    hides_start,
+    layouts,
+    most_spelled,
+    read_request,
+)
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_sources import SourcedReply
-from kimi_helpers.serving_stacks import ServingStack
+from kimi_helpers.serving_stacks import ServingStack, Side
 from kimi_helpers.vocabulary import Vocabulary
+from kimi_helpers.workspace import printable
+
+FIELD_SIDES: frozenset[Side] = frozenset({"reasoning start", "reasoning end", "content start", "content end"})
+UNSHOWN_STRIPS = ", stripping where no reply shows a blank"
 
 
 @dataclass
@@ -21,10 +33,12 @@ class HostEvidence:
     Attributes:
         counted: replies with a billed count.
         explained: stack name -> how many of them it explains.
+        shown: transport -> the sides at which some reply has a blank, so that the host does not strip them.
     """
 
     counted: int = 0
     explained: dict[str, int] = field(default_factory=dict)
+    shown: dict[str, set[Side]] = field(default_factory=lambda: {"json": set(), "sse": set()})
 
 
 def host_of(outcome: Reply | Failure) -> str:
@@ -48,19 +62,31 @@ def weigh_stacks(
     """
     evidence: dict[str, HostEvidence] = {}
     for sourced in replies:
-        outcome = sourced.outcome
+        outcome, asked = sourced.outcome, read_request(sourced.request)
         layout = format or format_of_model(outcome.model or "")
         if isinstance(outcome, Failure) or layout is None or _billed(outcome) is None:
             continue
-        vocabulary, asked = vocabulary_of(layout), read_request(sourced.request)
+        vocabulary, outcome = vocabulary_of(layout), cut_at_limit(outcome, asked)
         if count_spelled(outcome, vocabulary) > most_spelled(outcome):
             continue  # it cannot be read, so it says nothing of its host
         of_host = evidence.setdefault(host_of(outcome), HostEvidence(explained=dict.fromkeys(stacks, 0)))
         of_host.counted += 1
+        of_host.shown[outcome.transport] |= _blank_sides(outcome)
         encode = cache(encoder_of(vocabulary))
         for name, stack in stacks.items():
             of_host.explained[name] += explains_reply(outcome, vocabulary, layout, stack, asked, encode)
     return evidence
+
+
+def _blank_sides(reply: Reply) -> set[Side]:
+    reasoning, content = reply.reasoning or "", reply.content or ""
+    blank: dict[Side, str] = {
+        "reasoning start": reasoning[:1],
+        "reasoning end": reasoning[-1:],
+        "content start": content[:1],
+        "content end": content[-1:],
+    }
+    return {side for side, character in blank.items() if character.isspace()}
 
 
 def explains_reply(
@@ -92,15 +118,28 @@ def _billed(reply: Reply) -> int | None:
 
 
 def choose_profile(host: str, evidence: HostEvidence, stacks: Mapping[str, ServingStack]) -> ProviderProfile | None:
-    """The profile that leaves open every stack which explains all counted replies; None where none does."""
-    open_stacks = [stacks[name] for name, number in evidence.explained.items() if number == evidence.counted]
-    if not open_stacks or not evidence.counted:
+    """The profile that leaves open every stack which explains all counted replies; None where none does.
+
+    Nothing tells a host that strips a side from one whose model wrote no blank there, so each stack also stays open
+    with every side stripped at which no reply shows a blank.
+    """
+    explaining = [stacks[name] for name, number in evidence.explained.items() if number == evidence.counted]
+    if not explaining or not evidence.counted:
         return None
     return ProviderProfile(
         provider=host,
-        stacks=tuple(open_stacks),
+        stacks=(*explaining, *(_with_unshown_strips(stack, evidence) for stack in explaining)),
         replies=evidence.counted,
         evidence=f"explains all {evidence.counted} counted replies of this batch",
+    )
+
+
+def _with_unshown_strips(stack: ServingStack, evidence: HostEvidence) -> ServingStack:
+    return replace(
+        stack,
+        name=f"{stack.name}{UNSHOWN_STRIPS}",
+        strips_json=stack.strips_json | (FIELD_SIDES - evidence.shown["json"]),
+        strips_stream=stack.strips_stream | (FIELD_SIDES - evidence.shown["sse"]),
     )
 
 
@@ -120,11 +159,16 @@ def profiles_of_batch(
     return found, [host for host in chosen if host not in found]
 
 
+def explaining_stacks(profile: ProviderProfile) -> list[str]:
+    """The names of the stacks that explain a host's replies, those apart that only strip where nothing shows it."""
+    return [stack.name for stack in profile.stacks if not stack.name.endswith(UNSHOWN_STRIPS)]
+
+
 def describe_profiles(profiles: Mapping[str, ProviderProfile], unexplained: Sequence[str]) -> str:
     """A line a host: which serving stacks explain all its counted replies, how many those are, or that none does."""
     lines = [
-        f"{host}: {' | '.join(stack.name for stack in profile.stacks)} (n = {profile.replies})"
+        f"{printable(host)}: {' | '.join(explaining_stacks(profile))} (n = {profile.replies})"
         for host, profile in profiles.items()
     ]
-    lines += [f"{host}: no known serving stack explains all its counted replies" for host in unexplained]
+    lines += [f"{printable(host)}: no known serving stack explains all its counted replies" for host in unexplained]
     return "\n".join(["Serving stacks that explain every counted reply of a host:", *lines])

@@ -112,6 +112,11 @@ class Choices:
         fewest = [min(self._counted(place, ids) for ids in each) for place, each in enumerate(self.parts)]
         return sum(fewest) - self.end_uncounted
 
+    def makes(self, billed: int) -> bool:
+        """Whether some reading makes a count."""
+        wanted = billed + self.end_uncounted
+        return wanted >= 0 and bool(self._reachable(None)[0] >> wanted & 1)
+
     def fitting(self, billed: int, reasoned: int | None = None) -> Iterator[Reading]:
         """All readings that make the billed count, plainest first.
 

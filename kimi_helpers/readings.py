@@ -89,11 +89,14 @@ class Layout:
         parts: special tokens and slots, in order; the end-of-turn token included where it was sampled.
         end_token: whether that token was sampled, and counted.
         uncounted: the places of parts that the host does not bill (the forced start of a tool call).
+        usual: false where the model left the law (a section that it did not close, `</think>` typed for sampled). That
+            happens too seldom to be proven by a count: a longer split of a usual layout makes the same.
     """
 
     parts: tuple[Special | Slot, ...]
     end_token: EndToken
     uncounted: range = range(0)
+    usual: bool = True
 
     @property
     def complete(self) -> bool:
@@ -109,11 +112,22 @@ class Asked:
         thinking: whether it left thinking on; None where there is no request.
         earlier_calls: tool calls in its messages: a model may go on counting from there.
         forced_call: whether `tool_choice` forced a tool call.
+        limit: the most tokens a reply may have; None where the request does not say.
     """
 
     thinking: bool | None = None
     earlier_calls: int = 0
     forced_call: bool = False
+    limit: int | None = None
+
+
+def cut_at_limit(reply: Reply, asked: Asked) -> Reply:
+    """The reply, marked as cut where it has as many tokens as the request allows.
+
+    Hosts state `tool_calls` or `stop` for some replies that their limit cut.
+    """
+    billed = reply.usage.completion_tokens if reply.usage else None
+    return replace(reply, finish_reason="length") if billed is not None and billed == asked.limit else reply
 
 
 def read_request(request: Mapping[str, Any] | None) -> Asked:
@@ -127,10 +141,12 @@ def read_request(request: Mapping[str, Any] | None) -> Asked:
         if isinstance(message, Mapping)
     ]
     choice = request.get("tool_choice")
+    limits = (request.get("max_completion_tokens"), request.get("max_tokens"))
     return Asked(
         thinking=thinking_asked(request),
         earlier_calls=sum(len(of_message) for of_message in calls if isinstance(of_message, list)),
         forced_call=isinstance(choice, Mapping) or choice == "required",
+        limit=next((limit for limit in limits if isinstance(limit, int)), None),
     )
 
 
@@ -155,14 +171,14 @@ def layouts(
     """Every layout that the stack can have returned as this reply, plainest first."""
     if hides_start(reply, stack, asked):
         return
-    for body in _bodies(reply, vocabulary, format, stack, asked):
+    for body, usual in _bodies(reply, vocabulary, format, stack, asked):
         parts = _with_sources(body, reply, stack, asked)
         if parts is None:
             continue
         uncounted = _forced_parts(parts) if asked.forced_call and not stack.counts_forced else range(0)
-        for end_token in _end_options(reply, stack):
+        for end_token in _end_options(reply, stack, asked):
             ended = () if end_token == "absent" else (Special(END_TURN),)
-            yield Layout((*parts, *ended), end_token, uncounted)
+            yield Layout((*parts, *ended), end_token, uncounted, usual)
 
 
 def hides_start(reply: Reply, stack: ServingStack, asked: Asked) -> bool:
@@ -171,11 +187,14 @@ def hides_start(reply: Reply, stack: ServingStack, asked: Asked) -> bool:
     return asked.forced_call and not stack.counts_forced and cut_before_calls
 
 
-def _end_options(reply: Reply, stack: ServingStack) -> tuple[EndToken, ...]:
+def _end_options(reply: Reply, stack: ServingStack, asked: Asked) -> tuple[EndToken, ...]:
     if reply.finish_reason != "length":
         return ("counted",) if stack.counts_end else ("not counted",)
-    # of a cut reply the end token can only be the last token that was counted
-    return ("absent", "counted") if stack.counts_end else ("absent",)
+    # of a cut reply the end token can only be the token that the limit fell on
+    if stack.counts_end:
+        return ("absent", "counted")
+    reached = asked.limit is not None and reply.usage is not None and reply.usage.completion_tokens == asked.limit
+    return ("absent",) if reached else ("absent", "not counted")
 
 
 def _forced_parts(parts: Sequence[Special | Slot]) -> range:
@@ -187,16 +206,17 @@ def _forced_parts(parts: Sequence[Special | Slot]) -> range:
 
 def _bodies(
     reply: Reply, vocabulary: Vocabulary, format: ModelFormat, stack: ServingStack, asked: Asked
-) -> Iterator[list[Special | Field]]:
-    """The layouts of the token law, before the steps of the stack are undone."""
+) -> Iterator[tuple[list[Special | Field], bool]]:
+    """The layouts of the token law, before the steps of the stack are undone, and whether they are usual."""
+    cut = reply.finish_reason == "length"
     for reasoning, content, sections in _spellings(reply, vocabulary):
         for thinks in _thinking_options(reply, format, asked.thinking):
-            for head in _heads(reply, format, stack, reasoning, content, thinks):
+            for head, usual in _heads(reply, format, stack, reasoning, content, thinks):
                 for missing in _missing_closers(reply):
-                    yield [*head, *sections[: len(sections) - missing]]
-                if stack.blanks and reply.finish_reason == "length" and not sections:
+                    yield [*head, *sections[: len(sections) - missing]], usual and (cut or not missing)
+                if stack.blanks and cut and not sections:
                     # cut behind a token that the parser took away, whose blank stays
-                    yield [*head, Special(BEGIN_SECTION)]
+                    yield [*head, Special(BEGIN_SECTION)], usual
 
 
 def _spellings(
@@ -309,21 +329,22 @@ def _heads(
     reasoning: list[Special | Field],
     content: list[Special | Field],
     thinks: bool,
-) -> Iterator[list[Special | Field]]:
-    """What stands before the tool section."""
+) -> Iterator[tuple[list[Special | Field], bool]]:
+    """What stands before the tool section, and whether a model usually writes it so."""
     opening: list[Special | Field] = [Special(BEGIN_THINK)] if thinks and format.opening_think == "model" else []
     if not thinks:
-        yield content
+        yield content, True
     elif stack.parses_reasoning:
         if _may_be_open(reply, stack):
-            yield [*opening, *reasoning]
-        yield [*opening, *reasoning, Special(END_THINK), *content]
+            yield [*opening, *reasoning], True
+        yield [*opening, *reasoning, Special(END_THINK), *content], True
         if Special(END_THINK) in content:
-            yield [*opening, *_closed_by_typing(reasoning, content)]
+            yield [*opening, *_closed_by_typing(reasoning, content)], False
     elif not reply.reasoning:
         head = _left_in_content(content, opening)
-        if head is not None and (Special(END_THINK) in head or reply.tool_calls or reply.finish_reason == "length"):
-            yield head
+        closes = head is not None and Special(END_THINK) in head
+        if head is not None and (closes or reply.tool_calls or reply.finish_reason == "length"):
+            yield head, closes or not any(isinstance(part, Field) and END_THINK in part.text for part in head)
 
 
 def _closed_by_typing(reasoning: list[Special | Field], content: list[Special | Field]) -> list[Special | Field]:

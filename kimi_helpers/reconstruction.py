@@ -8,12 +8,13 @@ text into as many tokens, which no count can show.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 
-from kimi_helpers.formats import END_SECTION, END_TURN, ModelFormat, Special
+from kimi_helpers.count_doubts import doubt, lost_bytes
+from kimi_helpers.formats import ModelFormat
 from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.reading_search import (
     ID_BYTES,
@@ -27,12 +28,11 @@ from kimi_helpers.reading_search import (
     source_pieces,
     unpacked,
 )
-from kimi_helpers.readings import Asked, Layout, Slot, count_spelled, layouts, most_spelled
+from kimi_helpers.readings import Asked, Layout, Slot, count_spelled, cut_at_limit, layouts, most_spelled
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.serving_stacks import ServingStack
+from kimi_helpers.token_evidence import completed_ids, covers_all, listed_ids, with_content
 from kimi_helpers.vocabulary import Vocabulary
-
-FEW_REPLIES = 10
 
 # Without a profile the text is taken as returned, and never called exact.
 AS_RETURNED = (
@@ -127,8 +127,10 @@ def reconstruct(
     """
     if isinstance(outcome, Failure):
         return failed(outcome)
-    possible = possibilities(outcome, vocabulary, format, profile, asked or Asked())
-    return settle(outcome, possible, vocabulary, format, profile, cache(encoder_of(vocabulary)))
+    asked = asked or Asked()
+    reply = cut_at_limit(outcome, asked)
+    possible = possibilities(reply, vocabulary, format, profile, asked)
+    return settle(reply, possible, vocabulary, format, profile, cache(encoder_of(vocabulary)))
 
 
 def failed(failure: Failure) -> Reconstruction:
@@ -139,7 +141,7 @@ def failed(failure: Failure) -> Reconstruction:
 def possibilities(
     reply: Reply, vocabulary: Vocabulary, format: ModelFormat, profile: ProviderProfile | None, asked: Asked
 ) -> list[Possibility]:
-    """All that the stacks left open by a profile can have returned as this reply; arguments as `reconstruct`."""
+    """All that the stacks left open by a profile can have returned as a reply of `cut_at_limit`."""
     return [
         Possibility(stack, layout)
         for stack in (profile.stacks if profile else AS_RETURNED)
@@ -158,20 +160,25 @@ def settle(
     """`reconstruct` from the possibilities on.
 
     Args:
+        reply: of `cut_at_limit`.
         encode: ordinary text to packed ids, the same as `encoder_of(vocabulary)`; asked for `texts_to_encode` only.
     """
     if not possible:
         return Reconstruction(b"", Grade.unresolved, _why_no_reading(reply, vocabulary, format, profile))
     options = [_Option(each.stack, in_ids(each.layout, vocabulary, encode)) for each in possible]
+    tried = [each.layout for each in possible]
     if reply.engine_token_ids is not None:
-        return _from_engine(reply.engine_token_ids, options, vocabulary)
-    listed = _listed_ids(reply, vocabulary)
-    if listed and (complete := _completed(listed, options, vocabulary)):
+        return _from_engine(reply.engine_token_ids, options, tried, vocabulary)
+    # some engines write U+FFFD where a token ends inside a character, so bytes prove nothing where the text holds it
+    listed = [] if lost_bytes(reply) else listed_ids(reply, vocabulary)
+    complete = completed_ids(listed, tried, vocabulary) if listed else None
+    if complete and covers_all(complete, reply, tried, vocabulary):
         reason = "the host returned the bytes of every token, and they spell the reply" + _filled(listed, complete)
         return _graded(packed(complete), Grade.logprob_bytes, reason, _plain(options))
-    content_known = [_with_content(option, listed, vocabulary) for option in options] if listed else []
-    if known := [option for option in content_known if option]:
-        return _from_count(reply, known, vocabulary, profile, "the content's ids come from its tokens' bytes; ")
+    if listed:
+        by_bytes = [(option.stack, with_content(option.choices, listed, vocabulary)) for option in options]
+        if known := [_Option(stack, choices) for stack, choices in by_bytes if choices]:
+            return _from_count(reply, known, vocabulary, profile, "the content's ids come from its tokens' bytes; ")
     return _from_count(reply, options, vocabulary, profile, "")
 
 
@@ -209,126 +216,22 @@ def _graded(
     return Reconstruction(data, grade, reason, tuple(readings), readings[0].billed, stack)
 
 
-def _completed(ids: Sequence[int], options: Sequence[_Option], vocabulary: Vocabulary) -> list[int] | None:
-    """`ids`, ended by the end-of-turn token where they lack it, if they spell a layout; else None."""
-    text = vocabulary.decode(ids)
-    end = vocabulary.special_id(END_TURN)
-    for option in options:
-        if _spells(text, option.choices.layout):
-            return list(ids)
-        lacks_end = option.choices.layout.end_token != "absent" and list(ids[-1:]) != [end]
-        if lacks_end and _spells(text + END_TURN, option.choices.layout):
-            return [*ids, end]
-    return None
-
-
-def _spells(text: str, layout: Layout) -> bool:
-    """Whether a text is that of some reading of a layout."""
-    places = {0}
-    for part in layout.parts:
-        sources = (part.text,) if isinstance(part, Special) else part.sources
-        places = {place + len(source) for place in places for source in sources if text.startswith(source, place)}
-    return len(text) in places
-
-
 def _filled(ids: Sequence[int], complete: Sequence[int]) -> str:
     return "" if len(complete) == len(ids) else "; they lack the end token, which the law adds"
 
 
-def _from_engine(ids: Sequence[int], options: Sequence[_Option], vocabulary: Vocabulary) -> Reconstruction:
+def _from_engine(
+    ids: Sequence[int], options: Sequence[_Option], tried: Sequence[Layout], vocabulary: Vocabulary
+) -> Reconstruction:
     plain = _plain(options)
     try:
-        complete = _completed(ids, options, vocabulary)
+        complete = completed_ids(ids, tried, vocabulary)
     except ValueError as error:
         return _graded(b"", Grade.unresolved, f"the engine's ids are not of this vocabulary: {error}", plain)
     if complete is None:
         return _graded(b"", Grade.unresolved, "the engine's ids spell another text than the reply", plain)
     reason = "the engine returned the ids, and they spell the reply" + _filled(ids, complete)
     return _graded(packed(complete), Grade.engine_ids, reason, plain)
-
-
-def _listed_ids(reply: Reply, vocabulary: Vocabulary) -> list[int]:
-    """Ids of the listed tokens where the bytes of each are there and stand for one; else none.
-
-    Some engines write U+FFFD where a token ends inside a character, so bytes prove nothing where the text holds it.
-    """
-    if not reply.logprobs or _lost_bytes(reply):
-        return []
-    ids = [None if entry.data is None else vocabulary.id_of_bytes(entry.data) for entry in reply.logprobs]
-    return [] if None in ids else [id for id in ids if id is not None]
-
-
-def _with_content(option: _Option, listed: Sequence[int], vocabulary: Vocabulary) -> _Option | None:
-    """The option with the listed ids for its content, where they spell it; else None."""
-    layout = option.choices.layout
-    slots = [place for place, part in enumerate(layout.parts) if isinstance(part, Slot) and part.kind == "content"]
-    text = vocabulary.decode(listed).removesuffix(END_TURN)
-    if len(slots) != 1 or not text:
-        return None
-    slot = layout.parts[slots[0]]
-    if not isinstance(slot, Slot) or text not in slot.sources:
-        return None
-    end = vocabulary.special_id(END_TURN)
-    parts = list(option.choices.parts)
-    parts[slots[0]] = (packed([id for id in listed if id != end]),)
-    return replace(option, choices=replace(option.choices, parts=tuple(parts)))
-
-
-def _lost_bytes(reply: Reply) -> str:
-    texts = [reply.reasoning or "", reply.content or ""]
-    texts += [text for call in reply.tool_calls for text in (call.id, call.arguments)]
-    if any(map(_lacks_bytes, texts)):
-        return "the text holds U+FFFD or half a surrogate pair, which stand for bytes that are lost"
-    return ""
-
-
-def _left_open(best: Reading, reply: Reply, options: Sequence[_Option], vocabulary: Vocabulary) -> str:
-    """Whether a tool section that was left open may be a call that was longer than what was made of it.
-
-    Models leave one open seldom; a gateway that takes a token or two away makes the same count.
-    """
-    closed = vocabulary.special_id(END_SECTION) in best.token_ids[-2:]
-    if closed or not reply.tool_calls or reply.finish_reason == "length":
-        return ""
-    if not any(option.stack.rewrites_calls for option in options):
-        return ""
-    return "it fits only if the tool section was not closed, and the host changes the text of calls"
-
-
-def _untried(options: Sequence[_Option]) -> str:
-    """Whether the stack can have made the reply of texts that were not tried."""
-    if all(option.choices.layout.complete for option in options):
-        return ""
-    return "the host changes text, and a text of this length can have been changed from more than were tried"
-
-
-def _hidden_bytes(cut: Reading, vocabulary: Vocabulary) -> str:
-    """Whether the last token of a cut reply may be another, which ends inside a character that the host dropped."""
-    if cut.end_token == "absent" and vocabulary.token_bytes(int(cut.token_ids[-1])) in _openings(vocabulary):
-        return "the reply was cut, and its last token may have begun a character whose bytes were dropped"
-    return ""
-
-
-@cache
-def _openings(vocabulary: Vocabulary) -> frozenset[bytes]:
-    """The whole characters, at least one, with which a token begins that ends inside a character."""
-    openings = set()
-    for id in range(vocabulary.ranks):
-        token = vocabulary.token_bytes(id)
-        try:
-            token.decode()
-        except UnicodeDecodeError as error:
-            if error.reason == "unexpected end of data" and error.start:
-                openings.add(token[: error.start])
-    return frozenset(openings)
-
-
-def _lacks_bytes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair
-        return True
-    return "\ufffd" in text
 
 
 def _from_count(
@@ -352,20 +255,14 @@ def _from_count(
     if len(ranked) > 1:
         ranked.sort(key=lambda reading: _borders_inside(reading, reply, vocabulary) or 0)
     best = ranked[0]
+    option = fitting[best]
     fit = f"{known}the text makes the {billed} billed tokens (end token {best.end_token})"
-    cut_short = reply.finish_reason == "length" and any(option.choices.fewest() < billed for option in options)
-    lost = (
-        _lost_bytes(reply)
-        or _hidden_bytes(best, vocabulary)
-        or _untried(options)
-        or _left_open(best, reply, options, vocabulary)
-    )
-    against = _why_not_exact(ranked, profile, lost, cut_short)
-    if against:
-        return _graded(best.data, Grade.exact_ambiguous, f"{fit}, but {against}", ranked, fitting[best])
+    tried = [each.choices for each in options]
+    if against := doubt(ranked, option.choices, tried, reply, billed, profile, vocabulary):
+        return _graded(best.data, Grade.exact_ambiguous, f"{fit}, but {against}", ranked, option.stack.name)
     weak = _borders_inside(best, reply, vocabulary)
-    doubt = f"; {weak} borders of the stream's chunks fall inside its tokens" if weak else ""
-    return _graded(best.data, Grade.exact_unique, f"{fit}{_named(profile)}{doubt}", ranked, fitting[best])
+    borders = f"; {weak} borders of the stream's chunks fall inside its tokens" if weak else ""
+    return _graded(best.data, Grade.exact_unique, f"{fit}{_named(profile)}{borders}", ranked, option.stack.name)
 
 
 def _named(profile: ProviderProfile | None) -> str:
@@ -377,41 +274,20 @@ def _named(profile: ProviderProfile | None) -> str:
     return f" under the profile of {profile.provider} ({names}{more}{rests})"
 
 
-def _fitting(reply: Reply, options: Sequence[_Option], billed: int) -> dict[Reading, str]:
-    """Distinct readings that make the count, and the reasoning count where the stack counts so -> the stack's name.
+def _fitting(reply: Reply, options: Sequence[_Option], billed: int) -> dict[Reading, _Option]:
+    """Distinct readings that make the count, and the reasoning count where the stack counts so -> where they come from.
 
     Readings with the same ids are one, whatever stack or counting rule they come from.
     """
-    fitting: dict[bytes, tuple[Reading, str]] = {}
+    fitting: dict[bytes, tuple[Reading, _Option]] = {}
     stated = reply.usage.reasoning_tokens if reply.usage else None
-    for option in options:
+    for option in sorted(options, key=lambda option: not option.choices.layout.usual):
         second = option.stack.counts_reasoning and reply.reasoning
         for reading in option.choices.fitting(billed, stated if second else None):
-            fitting.setdefault(reading.data, (reading, option.stack.name))
+            fitting.setdefault(reading.data, (reading, option))
             if len(fitting) >= MOST_READINGS:
                 return dict(fitting.values())
     return dict(fitting.values())
-
-
-def _why_not_exact(
-    fitting: Sequence[Reading], profile: ProviderProfile | None, lost_bytes: str, cut_short: bool
-) -> str:
-    """What speaks against calling a fitting reading exact; empty where nothing does."""
-    if len(fitting) > 1:
-        first, second = (reading.token_ids.tolist() for reading in fitting[:2])
-        place = next(place for place, ids in enumerate(zip_longest(first, second)) if ids[0] != ids[1])
-        more = "or more " if len(fitting) >= MOST_READINGS else ""
-        return f"so do {len(fitting) - 1} {more}other readings, the next of which differs from token {place} on"
-    if cut_short:
-        # hosts drop half a character, and a call that is not complete
-        return "the reply was cut, and a shorter reading leaves room for tokens whose text was dropped"
-    if lost_bytes:
-        return lost_bytes
-    if profile is None:
-        return "no profile says that the host leaves text unchanged"
-    if profile.replies is not None and profile.replies < FEW_REPLIES:
-        return f"the profile of {profile.provider} rests on only {profile.replies} replies"
-    return ""
 
 
 def _borders_inside(reading: Reading, reply: Reply, vocabulary: Vocabulary) -> int | None:

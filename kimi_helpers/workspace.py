@@ -34,3 +34,8 @@ def write_whole(path: Path, data: bytes) -> None:
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
+
+
+def printable(text: str) -> str:
+    """Untrusted text for a terminal: what does not print is written as an escape."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

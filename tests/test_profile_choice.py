@@ -11,12 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kimi_helpers.count_doubts import FEW_REPLIES
 from kimi_helpers.formats import FORMATS, ModelFormat
 from kimi_helpers.graded_rows import grade_replies
 from kimi_helpers.profile_choice import (
     HostEvidence,
     choose_profile,
     describe_profiles,
+    explaining_stacks,
     explains_reply,
     host_of,
     profiles_of_batch,
@@ -24,7 +26,7 @@ from kimi_helpers.profile_choice import (
 )
 from kimi_helpers.reading_search import encoder_of
 from kimi_helpers.readings import Asked
-from kimi_helpers.reconstruction import FEW_REPLIES, Grade, reconstruct
+from kimi_helpers.reconstruction import Grade, reconstruct
 from kimi_helpers.replies import Failure, Reply, ToolCall, Usage, parse_reply
 from kimi_helpers.reply_sources import SourcedReply, find_sources, read_sources
 from kimi_helpers.serving_stacks import ServingStack, known_stacks
@@ -208,7 +210,8 @@ def test_a_host_that_nothing_explains_is_reported() -> None:
 
 @pytest.mark.parametrize("replies", [1, FEW_REPLIES - 1, FEW_REPLIES])
 def test_a_profile_that_rests_on_few_replies_is_never_exact_and_says_so(replies: int) -> None:
-    batch = [sent(PLAIN, FAITHFUL)] * replies
+    shown = replace(PLAIN, content=("\nhello world \n",))  # blanks at both ends, so none are stripped
+    batch = [sent(shown, FAITHFUL)] * replies
     profiles, _ = profiles_of_batch(batch, vocabulary_of, {"faithful": FAITHFUL})
     assert profiles["P"].replies == replies
     rows = list(grade_replies(batch, vocabulary_of, profiles))
@@ -218,7 +221,19 @@ def test_a_profile_that_rests_on_few_replies_is_never_exact_and_says_so(replies:
     else:
         assert {row.grade for row in rows} == {Grade.exact_unique}
         assert f"resting on {replies} replies" in rows[0].reason
-        assert rows[0].token_ids == PLAIN.ids
+        assert rows[0].token_ids == shown.ids
+
+
+def test_a_side_at_which_no_reply_shows_a_blank_may_be_stripped() -> None:
+    """`.` and `.` with a line feed are one token each, so a host that strips the end looks like one that does not."""
+    sentence, blank = replace(PLAIN, content=("hello.",)), replace(PLAIN, content=(" hello.\n",))
+    hidden = [sent(sentence, FAITHFUL)] * 20
+    profiles, _ = profiles_of_batch(hidden, vocabulary_of, {"faithful": FAITHFUL})
+    assert {row.grade for row in grade_replies(hidden, vocabulary_of, profiles)} == {Grade.exact_ambiguous}
+    told = [*hidden, sent(blank, FAITHFUL)]
+    profiles, _ = profiles_of_batch(told, vocabulary_of, {"faithful": FAITHFUL})
+    assert {row.grade for row in grade_replies(told, vocabulary_of, profiles)} == {Grade.exact_unique}
+    assert explaining_stacks(profiles["P"]) == ["faithful"]
 
 
 def request_of(completion: Completion) -> dict[str, Any]:
