@@ -51,7 +51,7 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
     """
     try:
         files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
-        found = [file for file in files if file.is_file() and (_is_body(file) or _is_database(file))]
+        found = [file for file in files if _is_body(file) or (file.is_file() and _is_database(file))]
     except OSError as error:
         raise SourceError(f"{error.filename} cannot be read: {error.strerror}.") from None
     if not found:

@@ -24,6 +24,7 @@ from bs4 import BeautifulSoup
 from click.testing import CliRunner, Result
 
 from kimi_helpers import __main__ as cli
+from kimi_helpers import vocabulary_download
 from kimi_helpers.rank_files import VocabularyError
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 from kimi_helpers.workspace import NOTEBOOKS, ROOT
@@ -538,9 +539,7 @@ def test_a_bad_profile_is_refused(recorded: Path, tmp_path: Path, content: bytes
 def test_paths_without_replies_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.request.json").write_text("{}")
-    assert "none of the paths is a recorded body" in refused(
-        invoke("reconstruct", tmp_path / "empty", tmp_path / "a.request.json")
-    )
+    assert "no replies in" in refused(invoke("reconstruct", tmp_path / "empty", tmp_path / "a.request.json"))
     assert "does not exist" in refused(invoke("reconstruct", tmp_path / "absent.json"))
     assert "Missing argument" in refused(invoke("reconstruct"))
     assert "'kimi' is not one of 'kimi-k2'" in refused(invoke("reconstruct", tmp_path / "empty", "--format", "kimi"))
@@ -751,7 +750,7 @@ def test_a_hub_that_cannot_be_reached_is_told(monkeypatch: pytest.MonkeyPatch) -
     def unreachable(hub_id: str) -> NoReturn:
         raise VocabularyError(f"{hub_id} cannot be fetched from the hub: no network")
 
-    monkeypatch.setattr(cli, "commit_of", unreachable)
+    monkeypatch.setattr(vocabulary_download, "commit_of", unreachable)
     assert refused(invoke("vocabulary", "download", "a/b")) == "a/b cannot be fetched from the hub: no network"
 
 
@@ -764,7 +763,7 @@ def test_a_downloaded_vocabulary_is_checked_and_can_be_named(
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetched)
-    monkeypatch.setattr(cli, "commit_of", lambda hub_id: COMMIT)
+    monkeypatch.setattr(vocabulary_download, "commit_of", lambda hub_id: COMMIT)
     result = invoke("vocabulary", "download", "a/b")
     assert result.exit_code == 0, result.output
     told, folder = result.stdout.splitlines()
