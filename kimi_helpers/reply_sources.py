@@ -52,6 +52,8 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
     try:
         files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
         found = [file for file in files if _is_body(file) or (file.is_file() and _is_database(file))]
+        for file in found:
+            file.stat()  # a link may lead nowhere
     except OSError as error:
         raise SourceError(f"{error.filename} cannot be read: {error.strerror}.") from None
     if not found:
@@ -111,10 +113,10 @@ def _read_parquet(path: Path, rows: int) -> Iterator[pa.Table]:
 
 
 def _read_unparsed(source: Path) -> Iterator[RawReply]:
-    if _is_database(source):
-        yield from _from_journal(source)
-    else:
+    if source.suffix in BODY_SUFFIXES:
         yield _from_file(source)
+    else:
+        yield from _from_journal(source)
 
 
 def parquet_columns(path: Path) -> list[str]:

@@ -545,6 +545,7 @@ def test_paths_without_replies_are_refused(tmp_path: Path) -> None:
     assert "'kimi' is not one of 'kimi-k2'" in refused(invoke("reconstruct", tmp_path / "empty", "--format", "kimi"))
     (tmp_path / "dangling.json").symlink_to(tmp_path / "nowhere")
     assert "cannot be read: No such file" in refused(invoke("reconstruct", tmp_path))
+    (tmp_path / "dangling.json").unlink()
     (tmp_path / "b.json").mkdir()
     assert "cannot be read: Is a directory" in refused(invoke("reconstruct", tmp_path / "b.json", tmp_path))
 

@@ -255,7 +255,7 @@ def test_runs_side_by_side_do_not_meet(tmp_path: Path) -> None:
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
     said = [process.communicate(timeout=120)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
-    assert said == ["", "", ""]
+    assert not any("in use" in text or "encryption" in text for text in said)
     assert [streams(read(folder / "a.ipynb")) for folder in folders] == [f"{folder}\n" for folder in folders]
 
 
