@@ -103,6 +103,10 @@ class Choices:
         """1 where the end-of-turn token was sampled and not billed."""
         return self.layout.end_token == "not counted"
 
+    @property
+    def _has_no_choice(self) -> bool:
+        return all(len(alternatives) == 1 for alternatives in self.parts)
+
     def plain(self) -> Reading:
         """The reading that takes the plainest source everywhere."""
         return self._reading([alternatives[0] for alternatives in self.parts])
@@ -115,6 +119,8 @@ class Choices:
     def makes(self, billed: int) -> bool:
         """Whether some reading makes a count."""
         wanted = billed + self.end_uncounted
+        if self._has_no_choice:
+            return self._plain_count() == wanted
         return wanted >= 0 and bool(self._reachable(None)[0] >> wanted & 1)
 
     def fitting(self, billed: int, reasoned: int | None = None) -> Iterator[Reading]:
@@ -124,7 +130,7 @@ class Choices:
             billed: `completion_tokens`.
             reasoned: the count of the reasoning that they have to make too (see `_reasoning_parts`); None for any.
         """
-        if all(len(alternatives) == 1 for alternatives in self.parts):
+        if self._has_no_choice:
             yield from self._plain_if(billed, reasoned)
             return
         wanted = billed + self.end_uncounted
@@ -136,11 +142,15 @@ class Choices:
 
     def _plain_if(self, billed: int, reasoned: int | None) -> Iterator[Reading]:
         """The one reading of a layout without choices, if it makes the counts."""
-        reading = self.plain()
+        if self._plain_count() - self.end_uncounted == billed and (reasoned is None or self._thought() == reasoned):
+            yield self.plain()
+
+    def _plain_count(self) -> int:
+        return sum(self._counted(place, each[0]) for place, each in enumerate(self.parts))
+
+    def _thought(self) -> int:
         before = self._reasoning_parts()
-        thought = sum(self._counted(place, each[0]) for place, each in enumerate(self.parts[:before]))
-        if reading.billed == billed and reasoned in (None, thought):
-            yield reading
+        return sum(self._counted(place, each[0]) for place, each in enumerate(self.parts[:before]))
 
     def _reasoning_parts(self) -> int:
         """How many parts there are up to and with `</think>`, or up to a tool section, or all: most hosts call their
