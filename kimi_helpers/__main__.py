@@ -173,7 +173,13 @@ def reconstruct(
     To Parquet any number of replies go in flat memory; then only the grades are printed.
     """
     from kimi_helpers.bulk_reconstruction import BulkSettings  # noqa: PLC0415
-    from kimi_helpers.graded_rows import grade_replies, grades_by_provider, grades_text, table_text  # noqa: PLC0415
+    from kimi_helpers.graded_rows import (  # noqa: PLC0415
+        describe_as_returned,
+        grade_replies,
+        grades_by_provider,
+        grades_text,
+        table_text,
+    )
     from kimi_helpers.journal import JournalError  # noqa: PLC0415
     from kimi_helpers.profile_choice import describe_profiles, profiles_of_batch  # noqa: PLC0415
     from kimi_helpers.profiles import ProfileError, read_profiles  # noqa: PLC0415
@@ -203,6 +209,8 @@ def reconstruct(
             )
         else:
             rows = list(grade_replies(read_sources(sources), vocabulary_of, profiles, format))
+            as_returned = grade_replies(read_sources(sources), vocabulary_of, {}, format)
+            told = describe_as_returned(as_returned)
             grades = grades_by_provider(rows)
     except (ProfileError, SourceError, JournalError) as error:
         raise click.UsageError(str(error)) from None
@@ -215,7 +223,7 @@ def reconstruct(
         click.echo(grades_text(grades))
     else:
         _write(target, rows)
-        click.echo(table_text(rows))
+        click.echo(f"{table_text(rows)}\n\n{told}")
     if not profile:
         click.echo(f"\n{describe_profiles(profiles, unexplained)}")
     click.echo(f"\nWrote {sum(sum(counts.values()) for counts in grades.values())} rows to {_shown(target)}")
@@ -286,13 +294,8 @@ def prompt_ids(conversations: Any, tokenizer: str | None, format_name: str | Non
             except (ValueError, RecursionError) as error:
                 failed = True
                 click.echo("null")
-                click.echo(f"line {number}: {_printable(error)}", err=True)
+                click.echo(f"line {number}: {printable(str(error))}", err=True)
     sys.exit(failed)
-
-
-def _printable(error: Exception) -> str:
-
-    return printable(str(error))
 
 
 def _prompt_ids(line: bytes, tokenizer: str | None, format_name: str | None, recognise_specials: bool) -> list[int]:

@@ -60,7 +60,7 @@ def _connected(address: str | None) -> Iterator[Any]:
     try:
         import ray.data  # noqa: PLC0415  (an extra)
     except ImportError:
-        raise ClusterError("Ray is not installed; install it with `pip install kimi-helpers[cluster]`.") from None
+        raise ClusterError("Ray is not installed; install it with `pip install -e .[cluster]`.") from None
     if ray.is_initialized():
         yield ray
         return

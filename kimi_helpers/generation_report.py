@@ -6,12 +6,14 @@ import pandas as pd
 
 from kimi_helpers.replies import Reply
 from kimi_helpers.reply_sources import read_sources
+from kimi_helpers.workspace import printable
 
 COLUMNS = {
     "provider": "string",
     "generation_id": "string",
     "outcome": "string",
     "finish_reason": "string",
+    "failure": "string",
     "prompt_tokens": "Int64",
     "completion_tokens": "Int64",
     "reasoning_characters": "Int64",
@@ -24,8 +26,9 @@ COLUMNS = {
 def reply_table(journal: Path) -> pd.DataFrame:
     """One row a settled request of a journal, in the order of arrival.
 
-    Columns: `provider` as the reply states it; `generation_id`; `outcome`, `reply` or the kind of failure;
-    `finish_reason`; token counts as billed; lengths in characters; `cost` in US dollars. Missing where not stated.
+    Columns: `provider` as the reply states it; `generation_id`; `outcome`, `reply` or the kind of failure; `failure`,
+    why there is no reply; `finish_reason`; token counts as billed; lengths in characters; `cost` in US dollars.
+    Missing where not stated.
     """
     rows = []
     for sourced in read_sources([journal]):
@@ -37,6 +40,7 @@ def reply_table(journal: Path) -> pd.DataFrame:
                 "provider": outcome.provider,
                 "generation_id": outcome.generation_id,
                 "outcome": "reply" if isinstance(outcome, Reply) else outcome.kind.value,
+                "failure": None if isinstance(outcome, Reply) else outcome.message,
                 "finish_reason": (text.finish_reason or None) if text else None,
                 "prompt_tokens": usage.prompt_tokens if usage else None,
                 "completion_tokens": usage.completion_tokens if usage else None,
@@ -66,3 +70,11 @@ def by_provider(table: pd.DataFrame) -> pd.DataFrame:
 
 def _tally(values: "pd.Series[str]") -> str:
     return ", ".join(f"{value} {count}" for value, count in values.value_counts().items())
+
+
+def describe_failures(table: pd.DataFrame) -> str:
+    """A line a kind of failure: how many, and the first one's message, fit to print."""
+    failed = table[table["outcome"] != "reply"]
+    kinds = failed.groupby("outcome", sort=False)["failure"].agg(["size", "first"])
+    lines = [f"{kind}: {row['size']}, the first: {printable(str(row['first']))}" for kind, row in kinds.iterrows()]
+    return "\n".join(lines) or "no failures"

@@ -166,6 +166,16 @@ def count_grades(rows: Iterable[GradedRow]) -> dict[str, int]:
     return {grade.value: counts[grade] for grade in Grade}
 
 
+def describe_as_returned(rows: Iterable[GradedRow]) -> str:
+    """How many replies need no serving stack: rows that were graded without any profile, as a sentence."""
+    counted = [row for row in rows if row.completion_tokens is not None and row.format and row.grade != Grade.failed]
+    met = sum(row.grade != Grade.unresolved for row in counted)
+    return (
+        f"The text as returned makes the billed count of {met} of {len(counted)} counted replies,"
+        " with or without a counted end token."
+    )
+
+
 def write_rows(path: Path, rows: Sequence[GradedRow]) -> None:
     """Write a JSON object a line; the file is there whole or not at all.
 

@@ -4,9 +4,9 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from kimi_helpers.serving_stacks import ServingStack, known_stacks
 
@@ -38,8 +38,8 @@ class _Row:
 
     provider: str
     stacks: list[str]
+    replies: Annotated[int, Field(ge=0)] | Literal["built"]
     evidence: str
-    replies: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class _File:
 def read_profiles(path: Path | str) -> Mapping[str, ProviderProfile]:
     """Profiles by the provider's name, from a TOML file of `[[profile]]` tables.
 
-    A profile names serving stacks: of the registry, or of the file's own `[[stack]]` tables.
+    A profile names serving stacks, of the registry or of the file's own `[[stack]]` tables, and how many replies it
+    rests on; `replies = "built"` says that it is known from how the host is built instead.
 
     Raises:
         ProfileError: no such file, not TOML, a field missing, unknown or of the wrong type, an unknown stack, a
@@ -79,4 +80,5 @@ def _profile(row: _Row, stacks: Mapping[str, ServingStack], path: Path | str) ->
         raise ProfileError(f"{path}: the profile of {row.provider} names no serving stack.")
     if unknown := [name for name in row.stacks if name not in stacks]:
         raise ProfileError(f"{path}: there is no serving stack {unknown[0]!r}; known are {', '.join(stacks)}.")
-    return ProviderProfile(row.provider, tuple(stacks[name] for name in row.stacks), row.replies, row.evidence)
+    replies = None if row.replies == "built" else row.replies
+    return ProviderProfile(row.provider, tuple(stacks[name] for name in row.stacks), replies, row.evidence)

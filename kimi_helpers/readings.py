@@ -6,7 +6,7 @@ count then picks among the choices.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -45,7 +45,6 @@ MOST_SOURCE_CHARACTERS = 8_000_000
 
 Kind = Literal["reasoning", "content", "id", "arguments"]
 EndToken = Literal["counted", "not counted", "absent"]
-Encode = Callable[[str], Sequence[int]]
 
 
 @dataclass(frozen=True)

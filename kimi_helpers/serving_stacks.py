@@ -77,11 +77,6 @@ class ServingStack:
     counts_forced: bool = True
     counts_reasoning: bool = False
 
-    @property
-    def rewrites_calls(self) -> bool:
-        """Whether the text of a tool call is changed, so that others than the listed sources may stand behind it."""
-        return self.arguments != "sampled" or self.ids != "sampled" or self.trims_arguments
-
     def strips(self, transport: str) -> frozenset[Side]:
         """The sides that are stripped in a reply of this transport."""
         return self.strips_stream if transport == "sse" else self.strips_json

@@ -163,7 +163,7 @@ class Vocabulary:
         """
         if len(text) >= MATCHABLE_BLANKS and re.search(rf"\s{{{MATCHABLE_BLANKS}}}", text):
             raise ValueError(
-                f"a run of {MATCHABLE_BLANKS:,} blanks or more are too long for one piece; use encode, which cuts."
+                f"a run of {MATCHABLE_BLANKS:,} blanks or more is too long for one piece; use encode, which cuts."
             )
         if specials:
             return self.encoding.encode(text, allowed_special="all")

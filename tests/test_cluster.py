@@ -28,7 +28,7 @@ COPIES = 8
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """Of a cluster of two nodes with a core each."""
-    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install kimi-helpers[cluster]")
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install -e .[cluster]")
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -113,6 +113,6 @@ def test_what_a_worker_raises_is_told_and_nothing_is_written(address: str, sourc
 
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "ray.data", None)
-    with pytest.raises(ClusterError, match=r"install it with `pip install kimi-helpers\[cluster\]`"):
+    with pytest.raises(ClusterError, match=r"install it with `pip install -e \.\[cluster\]`"):
         reconstruct_on_cluster([], SETTINGS, tmp_path / "rows.parquet")
     assert list(tmp_path.iterdir()) == []

@@ -332,7 +332,13 @@ def true_ids(vocabulary: Vocabulary) -> list[int]:
 
 def profile(path: Path, provider: str) -> Path:
     """A file of profiles that says of one host that it changes nothing and bills the end token."""
-    lines = ["[[profile]]", f"provider = {json.dumps(provider)}", 'stacks = ["faithful"]', 'evidence = "a test"']
+    lines = [
+        "[[profile]]",
+        f"provider = {json.dumps(provider)}",
+        'stacks = ["faithful"]',
+        'evidence = "a test"',
+        'replies = "built"',
+    ]
     path.write_text("\n".join(lines), "utf-8")
     return path
 
@@ -524,9 +530,12 @@ def test_a_folder_that_is_no_vocabulary_is_refused(recorded: Path, tmp_path: Pat
     ("content", "says"),
     [
         (b"\xff\xfe", "cannot be read as a TOML file"),
-        (b"[[profile]]\nprovider = 'P'\nstacks = 'faithful'\nevidence = 'e'", "should be a valid list"),
-        (b"[[profile]]\nprovider = 'P'\nstacks = ['faithful']", "evidence: Field required"),
-        (b"[[profile]]\nprovider = 'P'\nstacks = ['honest']\nevidence = 'e'", "there is no serving stack 'honest'"),
+        (b"[[profile]]\nprovider = 'P'\nstacks = 'faithful'\nreplies = 20\nevidence = 'e'", "should be a valid list"),
+        (b"[[profile]]\nprovider = 'P'\nstacks = ['faithful']\nreplies = 20", "evidence: Field required"),
+        (
+            b"[[profile]]\nprovider = 'P'\nstacks = ['honest']\nreplies = 20\nevidence = 'e'",
+            "there is no serving stack 'honest'",
+        ),
     ],
 )
 def test_a_bad_profile_is_refused(recorded: Path, tmp_path: Path, content: bytes, says: str) -> None:

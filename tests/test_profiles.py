@@ -25,6 +25,7 @@ evidence = "calibrated"
 [[profile]]
 provider = "中国 \\"host\\""
 stacks = ["mine", "blanks"]
+replies = "built"
 evidence = "told"
 """
 
@@ -58,7 +59,7 @@ def test_the_profiles_of_the_loopback_hosts() -> None:
     assert all(profile.replies is None and profile.evidence for profile in profiles.values())
 
 
-ONE = '[[profile]]\nprovider = "A"\nstacks = ["faithful"]\nevidence = "e"\n'
+ONE = '[[profile]]\nprovider = "A"\nstacks = ["faithful"]\nreplies = "built"\nevidence = "e"\n'
 STACK = '[[stack]]\nname = "mine"\nseen = "s"\n'
 
 
@@ -76,7 +77,9 @@ STACK = '[[stack]]\nname = "mine"\nseen = "s"\n'
         (ONE.replace('["faithful"]', '"faithful"'), "stacks"),
         (ONE.replace('"A"', "3"), "provider"),
         (ONE + 'end_token_counted = "yes"\n', "end_token_counted"),
-        (ONE + 'replies = "many"\n', "replies"),
+        (ONE.replace('"built"', '"many"'), "replies"),
+        (ONE.replace('"built"', "-1"), "replies"),
+        (ONE.replace('replies = "built"\n', ""), "replies"),
         (ONE + "\n" + ONE, "two profiles"),
         (ONE + "\n[other]\n", "other"),
         (ONE + STACK.replace('seen = "s"\n', ""), "seen"),
