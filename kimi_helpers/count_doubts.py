@@ -11,6 +11,8 @@ from kimi_helpers.vocabulary import Vocabulary
 
 FEW_REPLIES = 10
 
+LEFT_THE_LAW = "it fits only if the model left the law, and a usual reading of another length is likelier"
+
 # A model that splits one word otherwise than the tokenizer makes its reply one or two tokens longer.
 SPLIT_TOKENS = (1, 2)
 
@@ -104,7 +106,7 @@ def _openings(vocabulary: Vocabulary) -> frozenset[bytes]:
 def _unusual(of_best: Choices) -> str:
     if of_best.layout.usual:
         return ""
-    return "it fits only if the model left the law, and a usual reading of another length is likelier"
+    return LEFT_THE_LAW
 
 
 def _split_otherwise(of_best: Choices, billed: int) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from kimi_helpers.count_doubts import LEFT_THE_LAW
 from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.profile_choice import host_of
 from kimi_helpers.profiles import ProviderProfile
@@ -169,7 +170,7 @@ def count_grades(rows: Iterable[GradedRow]) -> dict[str, int]:
 def describe_as_returned(rows: Iterable[GradedRow]) -> str:
     """How many replies need no serving stack: rows that were graded without any profile, as a sentence."""
     counted = [row for row in rows if row.completion_tokens is not None and row.format and row.grade != Grade.failed]
-    met = sum(row.grade != Grade.unresolved for row in counted)
+    met = sum(row.grade != Grade.unresolved and LEFT_THE_LAW not in row.reason for row in counted)
     return (
         f"The text as returned makes the billed count of {met} of {len(counted)} counted replies,"
         " with or without a counted end token."
