@@ -14,8 +14,8 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from kimi_helpers.fast_encoding import Encode, Rows, fast_encoder, reference_encoder, reference_ids
-from kimi_helpers.vocabulary import Vocabulary
+from kimi_helpers.fast_encoding import Encode, Rows, fast_encoder, reference_encoder
+from kimi_helpers.vocabulary import Vocabulary, reference_ids
 
 SLICE_CHARS = 1 << 24
 CACHE_BYTES = 1 << 29

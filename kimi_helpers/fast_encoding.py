@@ -5,7 +5,6 @@ letter to one and unassigned to the other, and the split around it differs. Whic
 asking both. A text that holds one is encoded by tiktoken.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,20 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kimi_helpers.rank_files import packaged_rank_path
-from kimi_helpers.vocabulary import MATCHABLE_BLANKS, Vocabulary, load_vocabulary
+from kimi_helpers.vocabulary import Vocabulary, has_endless_blanks, load_vocabulary, reference_ids
 
 Rows = tuple[NDArray[np.int32], NDArray[np.int64]]
 """The ids of several texts, one behind the other, and how many are each text's."""
 Encode = Callable[[Sequence[str]], Rows]
 
-_ENDLESS_BLANKS = re.compile(rf"\s{{{MATCHABLE_BLANKS}}}")
 _PLANES = (0, 1, 2, 3, 14)  # the others hold private characters or none
 _BLOCK = 256
-
-
-def reference_ids(vocabulary: Vocabulary, text: str) -> list[int]:
-    """The ids of a text by tiktoken, as one piece where tiktoken can match it so; else with the official cuts."""
-    return vocabulary.encode(text) if _has_endless_blanks(text) else vocabulary.encode_unchunked(text)
 
 
 def reference_encoder(vocabulary: Vocabulary) -> Encode:
@@ -49,7 +42,7 @@ def fast_encoder(vocabulary: Vocabulary) -> Encode:
 
     def encode(texts: Sequence[str]) -> Rows:
         ids, counts = bare([_utf8(text) for text in texts])
-        endless = [place for place, text in enumerate(texts) if _has_endless_blanks(text)]
+        endless = [place for place, text in enumerate(texts) if has_endless_blanks(text)]
         slow = {*disputes.suspects(ids, counts), *endless}
         return _replaced(ids, counts, {place: reference_ids(vocabulary, texts[place]) for place in slow})
 
@@ -139,10 +132,6 @@ def _utf8(text: str) -> bytes:
     except UnicodeEncodeError:
         # tiktoken's own repair: a surrogate pair is one character, a lone surrogate is U+FFFD
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-
-
-def _has_endless_blanks(text: str) -> bool:
-    return len(text) >= MATCHABLE_BLANKS and _ENDLESS_BLANKS.search(text) is not None
 
 
 def _replaced(ids: NDArray[np.int32], counts: NDArray[np.int64], others: Mapping[int, list[int]]) -> Rows:

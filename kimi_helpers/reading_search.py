@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from kimi_helpers.formats import BEGIN_SECTION, END_THINK, Special
 from kimi_helpers.readings import EndToken, Layout, Slot
-from kimi_helpers.vocabulary import Vocabulary
+from kimi_helpers.vocabulary import Vocabulary, reference_ids
 
 MOST_READINGS = 8
 ID_BYTES = 4
@@ -41,14 +41,7 @@ def encoder_of(vocabulary: Vocabulary) -> Encode:
 
     Only runs of blanks that are too long for one piece are cut: no model samples those.
     """
-
-    def encode(text: str) -> bytes:
-        try:
-            return packed(vocabulary.encode_unchunked(text))
-        except ValueError:
-            return packed(vocabulary.encode(text))
-
-    return encode
+    return lambda text: packed(reference_ids(vocabulary, text))
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ KIMI_PATTERN = "|".join(
 )
 
 _RUN = re.compile(r"\s+|\S+")
+_ENDLESS_BLANKS = re.compile(rf"\s{{{MATCHABLE_BLANKS}}}")
 
 
 class UnknownSpecialToken(VocabularyError):
@@ -92,6 +93,11 @@ def pieces(text: str, borders: Sequence[int]) -> Iterator[str]:
     """The parts of `text` between the cuts, which stand in ascending order."""
     for start, end in zip((0, *borders), (*borders, len(text)), strict=True):
         yield text[start:end]
+
+
+def has_endless_blanks(text: str) -> bool:
+    """Whether a run of blanks is so long that tiktoken's pattern matcher runs out of stack (at a million)."""
+    return len(text) >= MATCHABLE_BLANKS and _ENDLESS_BLANKS.search(text) is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +167,7 @@ class Vocabulary:
         Raises:
             ValueError: a run of blanks is so long that tiktoken's pattern matcher runs out of stack (at a million).
         """
-        if len(text) >= MATCHABLE_BLANKS and re.search(rf"\s{{{MATCHABLE_BLANKS}}}", text):
+        if has_endless_blanks(text):
             raise ValueError(
                 f"a run of {MATCHABLE_BLANKS:,} blanks or more is too long for one piece; use encode, which cuts."
             )
@@ -202,6 +208,11 @@ class Vocabulary:
             return self.encoding.encode_single_token(data)
         except KeyError:
             return None
+
+
+def reference_ids(vocabulary: Vocabulary, text: str) -> list[int]:
+    """The ids of a text by tiktoken, as one piece where tiktoken can match it so; else with the official cuts."""
+    return vocabulary.encode(text) if has_endless_blanks(text) else vocabulary.encode_unchunked(text)
 
 
 def reserved_text(id: int) -> str:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from kimi_helpers import bulk_encoding
 from kimi_helpers.bulk_encoding import BulkEncoder, EncoderMismatch
-from kimi_helpers.fast_encoding import Encode, Rows, fast_encoder, reference_encoder, reference_ids
-from kimi_helpers.vocabulary import Vocabulary
+from kimi_helpers.fast_encoding import Encode, Rows, fast_encoder, reference_encoder
+from kimi_helpers.vocabulary import Vocabulary, reference_ids
 
 FRAGMENTS = (
     "<|im_end|>", "<|im_user|>", "<think>", "</think>", "[BOS]", "[EOS]", "<|tool_calls_section_begin|>", "<|im_",

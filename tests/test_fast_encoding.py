@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_helpers.fast_encoding import Encode, Rows, fast_encoder, find_disputes, reference_encoder, reference_ids
-from kimi_helpers.vocabulary import Vocabulary
+from kimi_helpers.fast_encoding import Encode, Rows, fast_encoder, find_disputes, reference_encoder
+from kimi_helpers.vocabulary import Vocabulary, reference_ids
 
 # letters, a mark and Han characters that came with Unicode 17
 NEW = ("\u088f", "\u0c5c", "\u1acf", "\ua7d2", "\U00016ea0", "\U0002b73a", "\U000323b0", "\U00033479")
