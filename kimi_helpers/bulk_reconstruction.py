@@ -29,10 +29,10 @@ from kimi_helpers.graded_rows import GradedRow, graded_row, prompt_of, unknown_m
 from kimi_helpers.profile_choice import host_of
 from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.reading_search import ID_BYTES, packed, unpacked
-from kimi_helpers.readings import cut_at_limit, read_request
 from kimi_helpers.reconstruction import Grade, Possibility, failed, possibilities, settle, texts_to_encode
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_tables import REPLY_SCHEMA, SourcedReply, parsed_table, sourced_rows, storable
+from kimi_helpers.request_terms import cut_at_limit, read_request
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 
 ROWS_A_BATCH = 256

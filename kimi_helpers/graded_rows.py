@@ -14,10 +14,10 @@ from kimi_helpers.profile_choice import host_of
 from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.prompt_check import PromptCheck, PromptGrade, check_prompt
 from kimi_helpers.reading_search import ID_BYTES, unpacked
-from kimi_helpers.readings import read_request, thinking_asked
 from kimi_helpers.reconstruction import Grade, Reconstruction, failed, reconstruct
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_sources import SourcedReply
+from kimi_helpers.request_terms import read_request, thinking_asked
 from kimi_helpers.vocabulary import Vocabulary
 from kimi_helpers.workspace import printable, write_whole
 

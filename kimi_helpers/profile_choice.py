@@ -7,17 +7,10 @@ from functools import cache
 from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.reading_search import Encode, encoder_of, in_ids
-from kimi_helpers.readings import (
-    Asked,
-    count_spelled,
-    cut_at_limit,
-    hides_start,
-    layouts,
-    most_spelled,
-    read_request,
-)
+from kimi_helpers.readings import count_spelled, hides_start, layouts, most_spelled
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_sources import SourcedReply
+from kimi_helpers.request_terms import Asked, cut_at_limit, read_request
 from kimi_helpers.serving_stacks import ServingStack, Side
 from kimi_helpers.vocabulary import Vocabulary
 from kimi_helpers.workspace import printable

@@ -28,8 +28,9 @@ from kimi_helpers.reading_search import (
     source_pieces,
     unpacked,
 )
-from kimi_helpers.readings import Asked, Layout, Slot, count_spelled, cut_at_limit, layouts, most_spelled
+from kimi_helpers.readings import Layout, Slot, count_spelled, layouts, most_spelled
 from kimi_helpers.replies import Failure, Reply
+from kimi_helpers.request_terms import Asked, cut_at_limit
 from kimi_helpers.serving_stacks import ServingStack
 from kimi_helpers.token_evidence import completed_ids, covers_all, listed_ids, with_content
 from kimi_helpers.vocabulary import Vocabulary

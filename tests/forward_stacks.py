@@ -24,8 +24,8 @@ from kimi_helpers.formats import (
     FORMATS,
     Special,
 )
-from kimi_helpers.readings import Asked
 from kimi_helpers.replies import Reply, ToolCall, Usage
+from kimi_helpers.request_terms import Asked
 from kimi_helpers.serving_stacks import ServingStack
 from kimi_helpers.simulator.serving_stack import decode_faithfully, decode_with_blanks
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary

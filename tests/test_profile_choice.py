@@ -25,10 +25,10 @@ from kimi_helpers.profile_choice import (
     weigh_stacks,
 )
 from kimi_helpers.reading_search import encoder_of
-from kimi_helpers.readings import Asked
 from kimi_helpers.reconstruction import Grade, reconstruct
 from kimi_helpers.replies import Failure, Reply, ToolCall, Usage, parse_reply
 from kimi_helpers.reply_sources import SourcedReply, find_sources, read_sources
+from kimi_helpers.request_terms import Asked
 from kimi_helpers.serving_stacks import ServingStack, known_stacks
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 from tests.forward_stacks import Completion, draw_completion, draw_stack, losses, returned

@@ -15,18 +15,10 @@ from hypothesis import strategies as st
 from kimi_helpers.formats import BEGIN_ARGUMENTS, END_THINK, END_TURN, FORMATS, Special
 from kimi_helpers.profiles import ProviderProfile, read_profiles
 from kimi_helpers.reading_search import Choices, encoder_of, in_ids, packed
-from kimi_helpers.readings import (
-    MOST_SOURCE_CHARACTERS,
-    MOST_SPELLED,
-    Asked,
-    Layout,
-    Slot,
-    layouts,
-    most_spelled,
-    read_request,
-)
+from kimi_helpers.readings import MOST_SOURCE_CHARACTERS, MOST_SPELLED, Layout, Slot, layouts, most_spelled
 from kimi_helpers.reconstruction import Grade, Reconstruction, reconstruct
 from kimi_helpers.replies import Reply, ToolCall, Usage
+from kimi_helpers.request_terms import Asked, read_request
 from kimi_helpers.serving_stacks import ServingStack, known_stacks
 from kimi_helpers.vocabulary import load_vocabulary
 from kimi_helpers.workspace import DATA
