@@ -25,6 +25,8 @@ from click.testing import CliRunner, Result
 
 from kimi_helpers import __main__ as cli
 from kimi_helpers import vocabulary_download
+from kimi_helpers import workspace as workspace_paths
+from kimi_helpers.commands import shared
 from kimi_helpers.rank_files import VocabularyError
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 from kimi_helpers.workspace import NOTEBOOKS, ROOT
@@ -95,7 +97,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
         'replies: str = "loopback"  # a path\ntruth: str = ""  # a path\nshown: int = 3  # n\nout: str = "o"  # a',
     )
     for name, path in (("ROOT", tmp_path), ("OUTPUTS", tmp_path / "outputs"), ("NOTEBOOKS", tmp_path / "notebooks")):
-        monkeypatch.setattr(cli, name, path)
+        monkeypatch.setattr(workspace_paths, name, path)
     monkeypatch.chdir(tmp_path)
     return made
 
@@ -641,7 +643,7 @@ def test_a_vocabulary_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         loads.append(source)
         return load_vocabulary(source, format)
 
-    monkeypatch.setattr(cli, "load_vocabulary", counting)
+    monkeypatch.setattr(shared, "load_vocabulary", counting)
     result = invoke("prompt-ids", "-", "--tokenizer", tokenizer, stdin=as_lines(HELLO, HELLO, HELLO))
     assert len(printed(result)) == 3
     assert loads == [str(tokenizer)]
