@@ -14,10 +14,10 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from kimi_helpers.fast_encoding import Encode, Rows, fast_encoder, reference_encoder
+from kimi_helpers.fast_encoding import Encode, Rows, fast_encoder, reference_encoder, utf8
 from kimi_helpers.vocabulary import Vocabulary, reference_ids
 
-SLICE_CHARS = 1 << 24
+SLICE_BYTES = 1 << 24
 CACHE_BYTES = 1 << 29
 
 
@@ -31,7 +31,7 @@ class BulkEncoder:
     Only a text whose run of blanks is too long for tiktoken's pattern matcher is cut as the official class cuts it.
 
     The fast encoder's cache grows with every new word. It is thrown away and built anew once the process has grown
-    by `CACHE_BYTES` since, which is looked at every `SLICE_CHARS` characters; what one slice adds comes on top
+    by `CACHE_BYTES` since, which is looked at every `SLICE_BYTES`; what one slice adds comes on top
     (`benchmarks/encoding.py --bound` measures both). Only Kimi's own ranks take the fast way; under any other
     vocabulary tiktoken encodes.
 
@@ -74,6 +74,10 @@ class BulkEncoder:
         Raises:
             EncoderMismatch: a checked text has other ids under tiktoken. Nothing is returned then.
         """
+        return self.encode_utf8([utf8(text) for text in texts])
+
+    def encode_utf8(self, texts: Sequence[bytes]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """`encode` of texts that are UTF-8 already, as files and columns hold them; it has to be valid."""
         ids, counts = [np.empty(0, np.int32)], [np.zeros(1, np.int64)]
         for part in _slices(texts):
             part_ids, part_counts = self._encode_slice(part)
@@ -83,7 +87,7 @@ class BulkEncoder:
         self._check(texts, flat, offsets)
         return flat, offsets
 
-    def _encode_slice(self, texts: Sequence[str]) -> Rows:
+    def _encode_slice(self, texts: Sequence[bytes]) -> Rows:
         used = _resident_bytes()
         self._floor = min(self._floor, used)
         if used - self._floor > CACHE_BYTES:
@@ -92,7 +96,7 @@ class BulkEncoder:
             self._floor = _resident_bytes()
         return self._encode(texts)
 
-    def _check(self, texts: Sequence[str], ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> None:
+    def _check(self, texts: Sequence[bytes], ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> None:
         if len(offsets) != len(texts) + 1 or offsets[-1] != len(ids):
             raise EncoderMismatch(
                 f"the bulk encoder gave {len(offsets) - 1} rows of {offsets[-1]} ids together for {len(texts)} texts"
@@ -101,7 +105,7 @@ class BulkEncoder:
         size = math.ceil(self._check_share * len(texts))
         for place in sorted(self._sampler.sample(range(len(texts)), size)):
             found = ids[offsets[place] : offsets[place + 1]].tolist()
-            expected = reference_ids(self._vocabulary, texts[place])
+            expected = reference_ids(self._vocabulary, texts[place].decode())
             if found != expected:
                 raise EncoderMismatch(self._difference(place, found, expected))
 
@@ -116,14 +120,14 @@ class BulkEncoder:
         )
 
 
-def _slices(texts: Iterable[str]) -> Iterator[list[str]]:
-    """`texts` in order, a list of them about every `SLICE_CHARS` characters."""
-    part: list[str] = []
+def _slices(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """`texts` in order, a list of them about every `SLICE_BYTES`."""
+    part: list[bytes] = []
     size = 0
     for text in texts:
         part.append(text)
         size += len(text)
-        if size >= SLICE_CHARS:
+        if size >= SLICE_BYTES:
             yield part
             part, size = [], 0
     if part:

@@ -10,28 +10,30 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from kimi_helpers.bulk_encoding import BulkEncoder
 from kimi_helpers.formats import ModelFormat, format_of_model
-from kimi_helpers.graded_rows import GradedRow, graded_row, prompt_of, unknown_model
+from kimi_helpers.graded_rows import GradedRow, graded_row, prompt_of_reply, unknown_model
+from kimi_helpers.graded_tables import SCHEMA, graded_table
+from kimi_helpers.plain_replies import PlainGroup, grade_group, plain_groups
 from kimi_helpers.profile_choice import host_of
 from kimi_helpers.profiles import ProviderProfile
-from kimi_helpers.reading_search import ID_BYTES, packed, unpacked
+from kimi_helpers.reading_search import ID_BYTES
 from kimi_helpers.reconstruction import Grade, Possibility, failed, possibilities, settle, texts_to_encode
 from kimi_helpers.replies import Failure, Reply
-from kimi_helpers.reply_tables import REPLY_SCHEMA, SourcedReply, parsed_table, sourced_rows, storable
+from kimi_helpers.reply_tables import REPLY_SCHEMA, SourcedReply, parsed_table, sourced_rows
 from kimi_helpers.request_terms import cut_at_limit, read_request
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 
@@ -41,17 +43,6 @@ CHECK_SHARE = 0.0025  # of a run's texts, which are many, that tiktoken encodes 
 
 OrderedMap = Callable[[Callable[[pa.Table], pa.Table], Iterable[pa.Table]], Iterator[pa.Table]]
 """A `map` over tables: results come in the tables' order."""
-
-_INT_LISTS = {"token_ids": pa.list_(pa.int32()), "loss_mask": pa.list_(pa.int8()), "prompt_ids": pa.list_(pa.int32())}
-_NUMBERS = ("completion_tokens", "reconstructed_tokens", "readings", "prompt_tokens")
-SCHEMA = pa.schema(
-    [
-        (field.name, pa.int64() if field.name in _NUMBERS else pa.string())
-        for field in fields(GradedRow)
-        if field.name not in ("data", "prompt_ids")
-    ]
-    + list(_INT_LISTS.items())
-)
 
 
 @dataclass(frozen=True)
@@ -70,6 +61,10 @@ class BulkSettings:
 
 
 _format_of = lru_cache(format_of_model)
+
+
+def _layout(settings: BulkSettings, model: str | None) -> ModelFormat | None:
+    return settings.format or _format_of(model or "")
 
 
 @cache
@@ -105,17 +100,42 @@ def grade_table(replies: pa.Table, settings: BulkSettings) -> pa.Table:
     Raises:
         EncoderMismatch: the bulk encoder and tiktoken disagree on a sampled text.
     """
+    replies = parsed_table(replies)
+    vocabulary_of = partial(_vocabulary, settings.tokenizer)
+    groups = plain_groups(replies, partial(_layout, settings), vocabulary_of, settings.profiles)
+    done = [grade_group(group, ids, counts) for group, ids, counts in _encode_groups(groups)]
+    places = np.concatenate([np.empty(0, np.int64), *(group.places for group, _ in done)])
+    others = np.setdiff1d(np.arange(len(replies)), places)
+    rows = pa.concat_tables([*(table for _, table in done), _one_by_one(replies.take(others), settings)])
+    order = np.argsort(np.concatenate([places, others]))
+    return rows.take(order) if done else rows
+
+
+def _encode_groups(groups: Sequence[PlainGroup]) -> Iterator[tuple[PlainGroup, NDArray[np.int32], NDArray[np.int64]]]:
+    """Each group with the ids of its texts; those of a vocabulary are encoded together."""
+    for vocabulary in dict.fromkeys(group.vocabulary for group in groups):
+        alike = [group for group in groups if group.vocabulary is vocabulary]
+        texts = [list(chain.from_iterable(group.texts)) for group in alike]
+        ids, offsets = _encoder(vocabulary).encode_utf8(list(chain.from_iterable(texts)))
+        start = 0
+        for group, of_group in zip(alike, texts, strict=True):
+            borders = offsets[start : start + len(of_group) + 1]
+            yield group, ids[borders[0] : borders[-1]], np.diff(borders)
+            start += len(of_group)
+
+
+def _one_by_one(replies: pa.Table, settings: BulkSettings) -> pa.Table:
     rows: list[GradedRow | _Plan] = [_plan(each, settings) for each in sourced_rows(replies)]
     encoded = {
         layout: _encode_all((row for row in rows if isinstance(row, _Plan) and row.layout == layout), layout, settings)
         for layout in {row.layout for row in rows if isinstance(row, _Plan)}
     }
-    return _table([_settled(row, encoded, settings) if isinstance(row, _Plan) else row for row in rows])
+    return graded_table([_settled(row, encoded, settings) if isinstance(row, _Plan) else row for row in rows])
 
 
 def _plan(sourced: SourcedReply, settings: BulkSettings) -> GradedRow | _Plan:
     outcome = sourced.outcome
-    layout = settings.format or _format_of(outcome.model or "")
+    layout = _layout(settings, outcome.model)
     if isinstance(outcome, Failure):
         return graded_row(sourced, layout, failed(outcome), None)
     if layout is None:
@@ -138,32 +158,9 @@ def _settled(plan: _Plan, encoded: Mapping[ModelFormat, Mapping[str, bytes]], se
     vocabulary = _vocabulary(settings.tokenizer, plan.layout)
     profile = settings.profiles.get(host_of(plan.reply))
     result = settle(plan.reply, plan.possible, vocabulary, plan.layout, profile, encoded[plan.layout].__getitem__)
-    return graded_row(plan.sourced, plan.layout, result, prompt_of(plan.sourced, plan.reply, vocabulary, plan.layout))
-
-
-def _table(rows: Sequence[GradedRow]) -> pa.Table:
-    ids = _id_lists([row.data for row in rows])
-    columns: dict[str, Any] = {
-        "token_ids": ids,
-        "loss_mask": pa.ListArray.from_arrays(ids.offsets, pa.array(np.ones(len(ids.values), np.int8))),
-        "prompt_ids": _id_lists([packed(row.prompt_ids) for row in rows]),
-    }
-    for field in SCHEMA:
-        if field.name not in columns:
-            columns[field.name] = _column([getattr(row, field.name) for row in rows], field.type)
-    return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
-
-
-def _id_lists(rows: Sequence[bytes]) -> pa.ListArray:
-    offsets = np.cumsum([0, *map(len, rows)]) // ID_BYTES
-    return pa.ListArray.from_arrays(offsets.astype(np.int32), pa.array(unpacked(b"".join(rows))))
-
-
-def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, kind)
-    except UnicodeEncodeError:
-        return pa.array([storable(value) for value in values], kind)
+    return graded_row(
+        plan.sourced, plan.layout, result, prompt_of_reply(plan.sourced.request, plan.reply, vocabulary, plan.layout)
+    )
 
 
 def reconstruct_many(

@@ -10,6 +10,7 @@ from kimi_helpers.replies import Reply
 from kimi_helpers.vocabulary import Vocabulary
 
 FEW_REPLIES = 10
+LOST_BYTES = "\ufffd"
 
 LEFT_THE_LAW = "it fits only if the model left the law, and a usual reading of another length is likelier"
 
@@ -45,7 +46,7 @@ def doubt(
         or _unusual(of_best)
         or _split_otherwise(of_best, billed)
         or _untried(tried)
-        or _weak_profile(profile)
+        or weak_profile(profile)
     )
 
 
@@ -79,7 +80,7 @@ def _lacks_bytes(text: str) -> bool:
         text.encode()
     except UnicodeEncodeError:  # half a surrogate pair
         return True
-    return "\ufffd" in text
+    return LOST_BYTES in text
 
 
 def _hidden_bytes(cut: Reading, vocabulary: Vocabulary) -> str:
@@ -123,7 +124,8 @@ def _untried(tried: Sequence[Choices]) -> str:
     return "the host changes text, and a text of this length can have been changed from more than were tried"
 
 
-def _weak_profile(profile: ProviderProfile | None) -> str:
+def weak_profile(profile: ProviderProfile | None) -> str:
+    """Why what is known of a host proves nothing of a single reply; empty where it does."""
     if profile is None:
         return "no profile says that the host leaves text unchanged"
     if profile.replies is not None and profile.replies < FEW_REPLIES:

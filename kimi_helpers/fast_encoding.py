@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kimi_helpers.rank_files import packaged_rank_path
-from kimi_helpers.vocabulary import Vocabulary, has_endless_blanks, load_vocabulary, reference_ids
+from kimi_helpers.vocabulary import MATCHABLE_BLANKS, Vocabulary, has_endless_blanks, load_vocabulary, reference_ids
 
 Rows = tuple[NDArray[np.int32], NDArray[np.int64]]
 """The ids of several texts, one behind the other, and how many are each text's."""
-Encode = Callable[[Sequence[str]], Rows]
+Encode = Callable[[Sequence[bytes]], Rows]
+"""The ids of texts in UTF-8."""
 
 _PLANES = (0, 1, 2, 3, 14)  # the others hold private characters or none
 _BLOCK = 256
@@ -26,7 +27,7 @@ _BLOCK = 256
 
 def reference_encoder(vocabulary: Vocabulary) -> Encode:
     """tiktoken, for any vocabulary."""
-    return lambda texts: _joined([np.array(reference_ids(vocabulary, text), np.int32) for text in texts])
+    return lambda texts: _joined([np.array(reference_ids(vocabulary, text.decode()), np.int32) for text in texts])
 
 
 def fast_encoder(vocabulary: Vocabulary) -> Encode:
@@ -40,11 +41,14 @@ def fast_encoder(vocabulary: Vocabulary) -> Encode:
     disputes = find_disputes()
     bare = _bare_encoder()
 
-    def encode(texts: Sequence[str]) -> Rows:
-        ids, counts = bare([_utf8(text) for text in texts])
-        endless = [place for place, text in enumerate(texts) if has_endless_blanks(text)]
-        slow = {*disputes.suspects(ids, counts), *endless}
-        return _replaced(ids, counts, {place: reference_ids(vocabulary, texts[place]) for place in slow})
+    def encode(texts: Sequence[bytes]) -> Rows:
+        ids, counts = bare(texts)
+        long = [place for place, text in enumerate(texts) if len(text) >= MATCHABLE_BLANKS]
+        slow = {
+            *disputes.suspects(ids, counts),
+            *(place for place in long if has_endless_blanks(texts[place].decode())),
+        }
+        return _replaced(ids, counts, {place: reference_ids(vocabulary, texts[place].decode()) for place in slow})
 
     return encode
 
@@ -104,7 +108,7 @@ def _disputed_characters(vocabulary: Vocabulary, bare: Callable[[Sequence[bytes]
 
     def differing(groups: Iterable[str]) -> list[str]:
         probes = {group: "".join(f"{char}'d\n1{char}23\n {char}\n" for char in group) for group in groups}
-        ids, counts = bare([_utf8(probe) for probe in probes.values()])
+        ids, counts = bare([utf8(probe) for probe in probes.values()])
         rows = np.split(ids, counts.cumsum()[:-1])
         expected = map(vocabulary.encode_unchunked, probes.values())
         return [group for group, row, other in zip(probes, rows, expected, strict=True) if row.tolist() != other]
@@ -115,18 +119,19 @@ def _disputed_characters(vocabulary: Vocabulary, bare: Callable[[Sequence[bytes]
 
 
 def _bare_encoder() -> Callable[[Sequence[bytes]], Rows]:
-    import awkward as ak  # noqa: PLC0415  (slow import, needed only here)
-
     tokenizer = gigatoken.Tokenizer.from_tiktoken(packaged_rank_path(), "kimi", {})
 
     def encode(data: Sequence[bytes]) -> Rows:
-        rows = tokenizer.encode_batch(list(data))
-        return ak.to_numpy(ak.flatten(rows)).view(np.int32), ak.to_numpy(ak.num(rows))
+        rows = tokenizer.encode_batch(list(data)).layout
+        # the buffers themselves: awkward's own flatten and num take as long as the encoder does
+        offsets, ids = np.asarray(rows.offsets), np.asarray(rows.content.data)
+        return ids[offsets[0] : offsets[-1]].view(np.int32), np.diff(offsets).astype(np.int64, copy=False)
 
     return encode
 
 
-def _utf8(text: str) -> bytes:
+def utf8(text: str) -> bytes:
+    """A text in UTF-8, half a surrogate pair as U+FFFD."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -110,7 +110,7 @@ def grade_replies(
         else:
             vocabulary, profile = vocabulary_of(layout), profiles.get(host_of(outcome))
             result = reconstruct(outcome, vocabulary, layout, profile, read_request(reply.request))
-            yield graded_row(reply, layout, result, prompt_of(reply, outcome, vocabulary, layout))
+            yield graded_row(reply, layout, result, prompt_of_reply(reply.request, outcome, vocabulary, layout))
 
 
 def unknown_model(reply: Reply) -> Reconstruction:
@@ -119,16 +119,24 @@ def unknown_model(reply: Reply) -> Reconstruction:
     return Reconstruction(b"", Grade.unresolved, reason)
 
 
-def prompt_of(sourced: SourcedReply, reply: Reply, vocabulary: Vocabulary, layout: ModelFormat) -> PromptCheck:
+def prompt_of(
+    request: Mapping[str, Any] | None,
+    stated: int | None,
+    vocabulary: Vocabulary,
+    layout: ModelFormat,
+    engine_ids: Sequence[int] | None = None,
+) -> PromptCheck:
+    """`check_prompt`, with what the request says about thinking."""
+    thinking = None if request is None else thinking_asked(request)
+    return check_prompt(request, stated, vocabulary, layout, thinking=thinking, engine_prompt_ids=engine_ids)
+
+
+def prompt_of_reply(
+    request: Mapping[str, Any] | None, reply: Reply, vocabulary: Vocabulary, layout: ModelFormat
+) -> PromptCheck:
     """The check of the prompt behind a reply."""
-    return check_prompt(
-        sourced.request,
-        reply.usage.prompt_tokens if reply.usage else None,
-        vocabulary,
-        layout,
-        thinking=None if sourced.request is None else thinking_asked(sourced.request),
-        engine_prompt_ids=reply.engine_prompt_token_ids,
-    )
+    stated = reply.usage.prompt_tokens if reply.usage else None
+    return prompt_of(request, stated, vocabulary, layout, reply.engine_prompt_token_ids)
 
 
 def graded_row(

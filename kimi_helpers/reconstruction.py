@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kimi_helpers.count_doubts import doubt, lost_bytes
 from kimi_helpers.formats import ModelFormat
@@ -21,6 +23,7 @@ from kimi_helpers.reading_search import (
     MOST_READINGS,
     Choices,
     Encode,
+    Ids,
     Reading,
     encoder_of,
     in_ids,
@@ -28,7 +31,7 @@ from kimi_helpers.reading_search import (
     source_pieces,
     unpacked,
 )
-from kimi_helpers.readings import Layout, Slot, count_spelled, layouts, most_spelled
+from kimi_helpers.readings import EndToken, Layout, Slot, count_spelled, layouts, most_spelled
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.request_terms import Asked, cut_at_limit
 from kimi_helpers.serving_stacks import ServingStack
@@ -257,13 +260,29 @@ def _from_count(
         ranked.sort(key=lambda reading: _borders_inside(reading, reply, vocabulary) or 0)
     best = ranked[0]
     option = fitting[best]
-    fit = f"{known}the text makes the {billed} billed tokens (end token {best.end_token})"
+    fit = f"{known}{_fit(billed, best.end_token)}"
     tried = [each.choices for each in options]
     if against := doubt(ranked, option.choices, tried, reply, billed, profile, vocabulary):
         return _graded(best.data, Grade.exact_ambiguous, f"{fit}, but {against}", ranked, option.stack.name)
-    weak = _borders_inside(best, reply, vocabulary)
-    borders = f"; {weak} borders of the stream's chunks fall inside its tokens" if weak else ""
-    return _graded(best.data, Grade.exact_unique, f"{fit}{_named(profile)}{borders}", ranked, option.stack.name)
+    reason = explain_fit(billed, best.end_token, profile, _borders_inside(best, reply, vocabulary) or 0)
+    return _graded(best.data, Grade.exact_unique, f"{known}{reason}", ranked, option.stack.name)
+
+
+def explain_fit(billed: int, end_token: EndToken, profile: ProviderProfile | None, borders: int) -> str:
+    """The reason of an exact grade that rests on the count.
+
+    Args:
+        billed: the count.
+        end_token: as `Reading`.
+        profile: of the host.
+        borders: how many borders of the stream's chunks fall inside the tokens.
+    """
+    weak = f"; {borders} borders of the stream's chunks fall inside its tokens" if borders else ""
+    return f"{_fit(billed, end_token)}{_named(profile)}{weak}"
+
+
+def _fit(billed: int, end_token: EndToken) -> str:
+    return f"the text makes the {billed} billed tokens (end token {end_token})"
 
 
 def _named(profile: ProviderProfile | None) -> str:
@@ -292,16 +311,28 @@ def _fitting(reply: Reply, options: Sequence[_Option], billed: int) -> dict[Read
 
 
 def _borders_inside(reading: Reading, reply: Reply, vocabulary: Vocabulary) -> int | None:
-    """How many borders of a stream's chunks fall inside tokens of a reading; None where they cannot be compared.
-
-    Weak evidence: hosts hold text back and merge tokens, but few cut a token in two.
-    """
+    """How many borders of a stream's chunks fall inside tokens of a reading; None where they cannot be compared."""
     if not reply.chunk_texts:
         return None
     ids = reading.token_ids
-    pieces = vocabulary.encoding.decode_tokens_bytes(ids[ids < vocabulary.ranks].tolist())
+    ids = ids[ids < vocabulary.ranks]
     chunks = [text.encode("utf-8", errors="replace") for text in reply.chunk_texts]
-    if b"".join(pieces) != b"".join(chunks):
+    if vocabulary.decode_bytes(ids.tolist()) != b"".join(chunks):
         return None
-    ends = set(accumulate(map(len, pieces)))
-    return sum(end not in ends for end in accumulate(map(len, chunks)))
+    return borders_inside(ids, np.array([len(chunk) for chunk in chunks]).cumsum(), vocabulary)
+
+
+def borders_inside(ids: Ids, ends: NDArray[np.int64], vocabulary: Vocabulary) -> int:
+    """How many borders of a stream's chunks fall inside tokens.
+
+    Weak evidence: hosts hold text back and merge tokens, but few cut a token in two.
+
+    Args:
+        ids: ordinary tokens that spell the stream's text, shape [n].
+        ends: of its chunks, in bytes from the start, shape [chunks].
+    """
+    token_ends = vocabulary.token_lengths[ids].cumsum()
+    inside = np.ones(token_ends[-1] + 1 if len(ids) else 1, np.bool_)
+    inside[0] = False
+    inside[token_ends] = False
+    return int(inside[ends].sum())

@@ -100,7 +100,7 @@ def parse_raw(raw: RawReply) -> SourcedReply:
             partial=outcome,
             transport=outcome.transport,
         )
-    return SourcedReply(raw.source, _json_object(raw.request), outcome)
+    return SourcedReply(raw.source, json_object(raw.request), outcome)
 
 
 def raw_table(raw: Iterable[RawReply]) -> pa.Table:
@@ -181,7 +181,7 @@ def sourced_rows(rows: pa.RecordBatch | pa.Table) -> Iterator[SourcedReply]:
     for values in zip(*_lists(rows, REPLY_COLUMNS), strict=True):
         source, request, status, body, transport_error, *fields = values
         if body is None:
-            yield SourcedReply(source, _json_object(request), _reply(*fields))
+            yield SourcedReply(source, json_object(request), _reply(*fields))
         else:
             yield parse_raw(RawReply(source, request, status, body, transport_error))
 
@@ -231,7 +231,8 @@ def _lists(rows: pa.RecordBatch | pa.Table, names: Iterable[str]) -> list[Iterab
     return [repeat(None, len(rows)) if column.null_count == len(column) else column.to_pylist() for column in columns]
 
 
-def _json_object(data: bytes | None) -> Mapping[str, Any] | None:
+def json_object(data: bytes | None) -> Mapping[str, Any] | None:
+    """A kept request; None where it was not kept or is no JSON object."""
     try:
         value = json.loads(data) if data is not None else None
     except (ValueError, RecursionError):

@@ -14,7 +14,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tiktoken
+from numpy.typing import NDArray
 
 from kimi_helpers.rank_files import (
     RANK_FILE,
@@ -201,6 +203,11 @@ class Vocabulary:
     def token_bytes(self, id: int) -> bytes:
         """The bytes of one token; a special token's are its spelling."""
         return self.decode_bytes([id])
+
+    @cached_property
+    def token_lengths(self) -> NDArray[np.int64]:
+        """How many bytes each token has, shape [size]."""
+        return np.array([len(self.token_bytes(id)) for id in range(self.size)], np.int64)
 
     def id_of_bytes(self, data: bytes) -> int | None:
         """The one token with these bytes, or None. Bytes and ids are one to one."""

@@ -48,6 +48,11 @@ def test_equal_to_tiktoken_on_wild_text(kimi: Vocabulary, bulk: BulkEncoder, tex
     assert as_lists(*bulk.encode(texts)) == [kimi.encoding.encode_ordinary(text) for text in texts]
 
 
+@given(texts=st.lists(st.text(), max_size=5))
+def test_utf8_as_it_is(bulk: BulkEncoder, texts: list[str]) -> None:
+    assert as_lists(*bulk.encode_utf8([text.encode() for text in texts])) == as_lists(*bulk.encode(texts))
+
+
 def test_flat_ids_and_offsets(bulk: BulkEncoder) -> None:
     ids, offsets = bulk.encode(["don't", "", "中\n文"])
     assert (ids.tolist(), offsets.tolist()) == ([88709, 435, 198, 908], [0, 1, 1, 4])
@@ -72,7 +77,7 @@ def test_long_text_is_one_piece(kimi: Vocabulary, bulk: BulkEncoder) -> None:
 @given(texts=st.lists(WILD, max_size=20), size=st.integers(1, 50))
 def test_slices_change_nothing(kimi: Vocabulary, bulk: BulkEncoder, texts: list[str], size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk_encoding, "SLICE_CHARS", size)
+        patch.setattr(bulk_encoding, "SLICE_BYTES", size)
         assert as_lists(*bulk.encode(texts)) == [kimi.encode_unchunked(text) for text in texts]
 
 
@@ -84,7 +89,7 @@ def test_another_vocabulary(tiny: Vocabulary, texts: list[str]) -> None:
 def broken(encode: Encode, place: int) -> Encode:
     """`encode`, but the last id of the text at `place` is one too high."""
 
-    def wrong(texts: Sequence[str]) -> Rows:
+    def wrong(texts: Sequence[bytes]) -> Rows:
         ids, counts = encode(texts)
         ids = ids.copy()
         ids[counts.cumsum()[place] - 1] += 1
@@ -106,7 +111,7 @@ def test_a_wrong_id_stops_the_batch(kimi: Vocabulary) -> None:
 
 
 def test_missing_ids_stop_the_batch(kimi: Vocabulary) -> None:
-    def short(texts: Sequence[str]) -> Rows:
+    def short(texts: Sequence[bytes]) -> Rows:
         ids, counts = reference_encoder(kimi)(texts)
         return ids[:-1], counts - np.eye(len(counts), dtype=np.int64)[-1]
 
@@ -115,7 +120,7 @@ def test_missing_ids_stop_the_batch(kimi: Vocabulary) -> None:
 
 
 def test_a_missing_row_stops_the_batch(kimi: Vocabulary) -> None:
-    def without_last(texts: Sequence[str]) -> Rows:
+    def without_last(texts: Sequence[bytes]) -> Rows:
         return reference_encoder(kimi)(texts[:-1])
 
     with pytest.raises(EncoderMismatch, match="gave 1 rows of 1 ids together for 2 texts"):
@@ -174,7 +179,7 @@ def new_words(megabytes: int) -> list[str]:
 def test_memory_is_bounded(kimi: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a bound these 60 MB of new words grow the process by half a gigabyte."""
     monkeypatch.setattr(bulk_encoding, "CACHE_BYTES", 100_000_000)
-    monkeypatch.setattr(bulk_encoding, "SLICE_CHARS", 4_000_000)
+    monkeypatch.setattr(bulk_encoding, "SLICE_BYTES", 4_000_000)
     builds = count()
 
     def counted() -> Encode:
