@@ -8,7 +8,7 @@ import json
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
@@ -216,11 +216,19 @@ def write_tables(tables: Iterable[pa.Table], schema: pa.Schema, out: Path) -> No
     with TemporaryDirectory(dir=out.parent) as beside:
         unfinished = Path(beside, out.name)
         # texts and ids have no repetition that a dictionary could use, and nobody looks for their least and greatest
-        with pq.ParquetWriter(
-            unfinished, schema, compression="zstd", use_dictionary=False, write_statistics=plain
-        ) as writer:
+        with (
+            pq.ParquetWriter(
+                unfinished, schema, compression="zstd", use_dictionary=False, write_statistics=plain
+            ) as writer,
+            ThreadPoolExecutor(1) as beside_grading,
+        ):
+            written: Future[None] | None = None
             for group in _grouped(tables):
-                writer.write_table(group.replace_schema_metadata(schema.metadata))
+                if written:
+                    written.result()
+                written = beside_grading.submit(writer.write_table, group.replace_schema_metadata(schema.metadata))
+            if written:
+                written.result()
         unfinished.replace(out)
 
 

@@ -34,6 +34,7 @@ from kimi_helpers.vocabulary import Vocabulary
 Request = Mapping[str, Any] | None
 
 _TEXTS = ("reasoning", "content")
+_CHECKED = ("prompt_tokens", "reasoning_tokens", "chunk_lengths")
 _AS_STATED = ("source", "provider", "model", "transport", "generation_id", "finish_reason", "completion_tokens")
 
 
@@ -43,7 +44,7 @@ class PlainGroup:
 
     Attributes:
         places: in their table, shape [replies].
-        rows: their part of it, in the columns of `REPLY_COLUMNS` but for the texts.
+        rows: what else a graded row needs of it, in columns of `REPLY_COLUMNS`.
         texts: what the model sampled as text, in UTF-8: for each reply its reasoning, its content, or both.
         requests: those that asked for them, where they were kept.
         first: one of them.
@@ -95,7 +96,7 @@ def plain_groups(
     for place, key in zip(*_terms(replies, requests), strict=True):
         alike.setdefault(key, []).append(place)
     texts = {name: pc.fill_null(replies.column(name).cast(pa.binary()), b"").to_pylist() for name in _TEXTS}
-    others = replies.drop_columns(list(_TEXTS))
+    others = replies.select([*_AS_STATED, *_CHECKED])
     marked: dict[Vocabulary, NDArray[np.bool_]] = {}
     groups = []
     for (model, asked, *_), of_key in alike.items():
@@ -139,8 +140,9 @@ def _terms(replies: pa.Table, requests: Sequence[Request]) -> tuple[list[int], l
         asked = read_request(requests[place])
         if billed is not None and billed != asked.limit and finish_reason != "length":
             places.append(place)
-            asked = replace(asked, limit=None, earlier_calls=0)
-            terms.append((model, asked, provider, transport, finish_reason, *rest))
+            terms.append(
+                (model, replace(asked, limit=None, earlier_calls=0), provider, transport, finish_reason, *rest)
+            )
     return places, terms
 
 
@@ -170,22 +172,21 @@ def _is_marked(column: pa.ChunkedArray, vocabulary: Vocabulary) -> NDArray[np.bo
         return marked
     borders = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     read = np.frombuffer(data, np.uint8)[: borders[-1]]
-    marks, is_head = _marks(vocabulary)
-    first = np.flatnonzero(is_head[0][read[:-1]])
-    heads = first[is_head[1][read[first].astype(np.uint16) << 8 | read[first + 1]]]
-    found = [place for place in heads[heads >= borders[0]].tolist() if marks.match(data, place)]
+    marks, heads, is_pair = _marks(vocabulary)
+    first = np.flatnonzero(np.logical_or.reduce([read[:-1] == head for head in heads]))
+    pairs = first[is_pair[read[first].astype(np.uint16) << 8 | read[first + 1]]]
+    found = [place for place in pairs[pairs >= borders[0]].tolist() if marks.match(data, place)]
     marked[np.searchsorted(borders, found, side="right") - 1] = True
     return marked
 
 
 @cache
-def _marks(vocabulary: Vocabulary) -> tuple[re.Pattern[bytes], tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """What `_is_marked` looks for; and which bytes, and which pairs of bytes (first * 256 + second), begin one."""
+def _marks(vocabulary: Vocabulary) -> tuple[re.Pattern[bytes], list[int], NDArray[np.bool_]]:
+    """What `_is_marked` looks for; the bytes that can come first; which pairs of bytes (first * 256 + second) can."""
     marks = [text.encode() for text in (*vocabulary.named, *LOST_BYTES)]
-    first, pair = np.zeros(1 << 8, np.bool_), np.zeros(1 << 16, np.bool_)
-    first[[mark[0] for mark in marks]] = True
-    pair[[mark[0] << 8 | mark[1] for mark in marks]] = True
-    return re.compile(b"|".join(map(re.escape, marks))), (first, pair)
+    is_pair = np.zeros(1 << 16, np.bool_)
+    is_pair[[mark[0] << 8 | mark[1] for mark in marks]] = True
+    return re.compile(b"|".join(map(re.escape, marks))), sorted({mark[0] for mark in marks}), is_pair
 
 
 def grade_group(group: PlainGroup, ids: NDArray[np.int32], counts: NDArray[np.int64]) -> tuple[PlainGroup, pa.Table]:
