@@ -42,7 +42,7 @@ def doubt(
         _several(fitting)
         or _cut_short(reply, tried, billed)
         or lost_bytes(reply)
-        or _hidden_bytes(fitting[0], vocabulary)
+        or _hidden_bytes(fitting[0], profile, vocabulary)
         or _unusual(of_best)
         or _split_otherwise(of_best, billed)
         or _untried(tried)
@@ -83,8 +83,10 @@ def _lacks_bytes(text: str) -> bool:
     return LOST_BYTES in text
 
 
-def _hidden_bytes(cut: Reading, vocabulary: Vocabulary) -> str:
+def _hidden_bytes(cut: Reading, profile: ProviderProfile | None, vocabulary: Vocabulary) -> str:
     """Whether the last token of a cut reply may be another, which ends inside a character that the host dropped."""
+    if profile and all(stack.shows_half_characters for stack in profile.stacks):
+        return ""
     if cut.end_token == "absent" and vocabulary.token_bytes(int(cut.token_ids[-1])) in _openings(vocabulary):
         return "the reply was cut, and its last token may have begun a character whose bytes were dropped"
     return ""

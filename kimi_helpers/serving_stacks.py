@@ -59,6 +59,8 @@ class ServingStack:
         counts_forced: it includes the start of a tool call that the request forced.
         counts_reasoning: `reasoning_tokens` was seen to be the tokens up to and with `</think>`; then it is a second
             equation.
+        shows_half_characters: what is left of a character that the length limit cut is shown as U+FFFD, never dropped,
+            so that a reply without one ends in a whole character.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -76,6 +78,7 @@ class ServingStack:
     counts_end: bool = True
     counts_forced: bool = True
     counts_reasoning: bool = False
+    shows_half_characters: bool = False
 
     def strips(self, transport: str) -> frozenset[Side]:
         """The sides that are stripped in a reply of this transport."""

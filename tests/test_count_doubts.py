@@ -70,6 +70,19 @@ def test_lost_bytes(kimi: Vocabulary, text: str) -> None:
     assert lost_bytes(REPLY) == ""
 
 
+def test_half_a_character_that_a_host_may_have_dropped(kimi: Vocabulary) -> None:
+    """17137 is a blank with the first two bytes of an emoji, so a blank at the end may be what is left of it."""
+    assert kimi.token_bytes(17137) == b" \xf0\x9f"
+    cut = Reading(packed([*HELLO, 220]), 3, "absent")
+    assert kimi.token_bytes(220) == b" "
+    assert "bytes were dropped" in doubted(kimi, fitting=[cut])
+    shows = replace(known_stacks()["faithful"], shows_half_characters=True)
+    assert doubted(kimi, fitting=[cut], profile=replace(PROFILE, stacks=(shows,))) == ""
+    assert "bytes were dropped" in doubted(
+        kimi, fitting=[cut], profile=replace(PROFILE, stacks=(shows, *PROFILE.stacks))
+    )
+
+
 def test_an_unusual_layout(kimi: Vocabulary) -> None:
     assert "left the law" in doubted(kimi, of_best=replace(CHOICES, layout=replace(LAYOUT, usual=False)))
 
