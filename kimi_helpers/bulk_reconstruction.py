@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from kimi_helpers.bulk_encoding import BulkEncoder
 from kimi_helpers.formats import ModelFormat, format_of_model
-from kimi_helpers.graded_rows import GradedRow, graded_row, prompt_of_reply, unknown_model
+from kimi_helpers.graded_rows import GradedRow, describe_splits, graded_row, prompt_of_reply, unknown_model
 from kimi_helpers.graded_tables import SCHEMA, graded_table
 from kimi_helpers.plain_replies import PlainGroup, grade_group, plain_groups
 from kimi_helpers.profile_choice import host_of
@@ -186,14 +186,16 @@ def reconstruct_many(
 def write_graded(tables: Iterable[pa.Table], settings: BulkSettings, out: Path) -> dict[str, dict[str, int]]:
     """Write tables of graded rows as one Parquet file, whole or not at all, and count the grades of each host."""
     counts: dict[str, Counter[str]] = {}
+    splits: Counter[str | None] = Counter()
 
     def counted() -> Iterator[pa.Table]:
         for table in tables:
             for host, grade in zip(table.column("host").to_pylist(), table.column("grade").to_pylist(), strict=True):
                 counts.setdefault(host, Counter())[grade] += 1
+            splits.update(table.column("split").to_pylist())
             yield table
 
-    write_tables(counted(), SCHEMA.with_metadata(file_metadata(settings)), out)
+    write_tables(counted(), SCHEMA, out, lambda: file_metadata(settings, splits))
     return {host: {grade.value: of_host[grade] for grade in Grade} for host, of_host in counts.items()}
 
 
@@ -208,8 +210,17 @@ def parse_many(tables: Iterable[pa.Table], out: Path, each: OrderedMap = map) ->
     write_tables(each(parsed_table, tables), REPLY_SCHEMA, out)
 
 
-def write_tables(tables: Iterable[pa.Table], schema: pa.Schema, out: Path) -> None:
-    """Write tables as one Parquet file, which is there whole or not at all."""
+def write_tables(
+    tables: Iterable[pa.Table], schema: pa.Schema, out: Path, metadata: Callable[[], Mapping[str, str]] = dict
+) -> None:
+    """Write tables as one Parquet file, which is there whole or not at all.
+
+    Args:
+        tables: with the columns of the schema.
+        schema: of the file.
+        out: the file.
+        metadata: what the file says of itself, asked for after the last table.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
     lists = [field.name for field in schema if pa.types.is_list(field.type)]
     plain = [field.name for field in schema if field.name not in lists]
@@ -226,9 +237,10 @@ def write_tables(tables: Iterable[pa.Table], schema: pa.Schema, out: Path) -> No
             for group in _grouped(tables):
                 if written:
                     written.result()
-                written = beside_grading.submit(writer.write_table, group.replace_schema_metadata(schema.metadata))
+                written = beside_grading.submit(writer.write_table, group)
             if written:
                 written.result()
+            writer.add_key_value_metadata(metadata())
         unfinished.replace(out)
 
 
@@ -272,18 +284,16 @@ def _in_order(
         yield waiting.popleft().result()
 
 
-RESIDUAL = (
-    "exact_unique holds up to another split of the same text into as many tokens, which no count can show; its rate is"
-    " measured on loopback hosts whose model splits so at a stated rate, and for a real model has to be measured on an"
-    " engine that returns ids"
-)
+def file_metadata(settings: BulkSettings, splits: Mapping[str | None, int]) -> dict[str, str]:
+    """What a reader of the file has to know: the version, the profiles used, and what `exact_unique` cannot exclude.
 
-
-def file_metadata(settings: BulkSettings) -> dict[str, str]:
-    """What a reader of the file has to know: the version, the profiles used, and what `exact_unique` cannot exclude."""
-    profiles = {host: [stack.name for stack in profile.stacks] for host, profile in settings.profiles.items()}
-    return {
-        "kimi_helpers": json.dumps(
-            {"version": version("kimi-helpers"), "profiles": profiles, "residual": RESIDUAL}, ensure_ascii=False
-        )
+    Args:
+        settings: what its replies share.
+        splits: how many of its rows have each `split`.
+    """
+    told = {
+        "version": version("kimi-helpers"),
+        "profiles": {host: [stack.name for stack in profile.stacks] for host, profile in settings.profiles.items()},
+        "residual": describe_splits(splits),
     }
+    return {"kimi_helpers": json.dumps(told, ensure_ascii=False)}

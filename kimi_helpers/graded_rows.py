@@ -47,6 +47,7 @@ class GradedRow:
         prompt_ids: the prompt, shape [m]; what it is worth the grade says.
         prompt_tokens: the stated count.
         prompt_reason: one sentence on the prompt's grade.
+        split: how ids that the host returned split their text; None where they rest on a count.
     """
 
     source: str
@@ -69,6 +70,7 @@ class GradedRow:
     prompt_ids: tuple[int, ...]
     prompt_tokens: int | None
     prompt_reason: str
+    split: str | None
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -166,6 +168,7 @@ def graded_row(
         prompt_ids=prompt.prompt_ids if prompt else (),
         prompt_tokens=prompt.stated_tokens if prompt else None,
         prompt_reason=prompt.reason if prompt else "there is no reply.",
+        split=result.split,
     )
 
 
@@ -183,6 +186,19 @@ def describe_as_returned(rows: Iterable[GradedRow]) -> str:
         f"The text as returned makes the billed count of {met} of {len(counted)} counted replies,"
         " with or without a counted end token."
     )
+
+
+def describe_splits(splits: Mapping[str | None, int]) -> str:
+    """What ids that rest on a count may hide: another split into as many tokens, as often as known ids showed it.
+
+    Args:
+        splits: how many rows have each `split`.
+    """
+    known = sum(number for split, number in splits.items() if split)
+    law = "exact_unique holds up to another split of the same text into as many tokens, which no count can show"
+    if not known:
+        return f"{law}; no host returned ids here, by which its rate could be measured."
+    return f"{law}; of {known} replies whose ids the host returned, {splits.get('same length', 0)} are split so."
 
 
 def write_rows(path: Path, rows: Sequence[GradedRow]) -> None:

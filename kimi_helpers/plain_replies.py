@@ -229,6 +229,7 @@ def grade_group(group: PlainGroup, ids: NDArray[np.int32], counts: NDArray[np.in
         "prompt_grade": [prompt.grade.value for prompt in prompts],
         "prompt_tokens": rows.column("prompt_tokens"),
         "prompt_reason": [prompt.reason for prompt in prompts],
+        "split": pa.nulls(len(rows), pa.string()),
     }
     return group, table_of(columns, _completions(group, ids, by_reply), [prompt.prompt_ids for prompt in prompts])
 

@@ -8,7 +8,7 @@ text into as many tokens, which no count can show.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 
@@ -35,7 +35,7 @@ from kimi_helpers.readings import EndToken, Layout, Slot, count_spelled, layouts
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.request_terms import Asked, cut_at_limit
 from kimi_helpers.serving_stacks import ServingStack
-from kimi_helpers.token_evidence import completed_ids, covers_all, listed_ids, with_content
+from kimi_helpers.token_evidence import Split, completed_ids, covers_all, listed_ids, split_of, with_content
 from kimi_helpers.vocabulary import Vocabulary
 
 # Without a profile the text is taken as returned, and never called exact.
@@ -74,6 +74,7 @@ class Reconstruction:
             nothing fits or no count came, the plain readings.
         reconstructed_tokens: the count that the first of `candidates` predicts, to stand beside the billed one.
         stack: the serving stack behind the ids; None where no stack explains the reply.
+        split: how ids that the host returned split their text; None where they rest on a count.
     """
 
     data: bytes
@@ -82,6 +83,7 @@ class Reconstruction:
     candidates: tuple[Reading, ...] = ()
     reconstructed_tokens: int | None = None
     stack: str | None = None
+    split: Split | None = None
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -178,7 +180,7 @@ def settle(
     complete = completed_ids(listed, tried, vocabulary) if listed else None
     if complete and covers_all(complete, reply, tried, vocabulary):
         reason = "the host returned the bytes of every token, and they spell the reply" + _filled(listed, complete)
-        return _graded(packed(complete), Grade.logprob_bytes, reason, _plain(options))
+        return _known(complete, Grade.logprob_bytes, reason, options, vocabulary)
     if listed:
         by_bytes = [(option.stack, with_content(option.choices, listed, vocabulary)) for option in options]
         if known := [_Option(stack, choices) for stack, choices in by_bytes if choices]:
@@ -220,6 +222,15 @@ def _graded(
     return Reconstruction(data, grade, reason, tuple(readings), readings[0].billed, stack)
 
 
+def _known(
+    ids: Sequence[int], grade: Grade, reason: str, options: Sequence[_Option], vocabulary: Vocabulary
+) -> Reconstruction:
+    """Ids that the host told, and how they split their text."""
+    plain, data = _plain(options), packed(ids)
+    is_own = any(reading.data == data for reading in plain)
+    return replace(_graded(data, grade, reason, plain), split="canonical" if is_own else split_of(ids, vocabulary))
+
+
 def _filled(ids: Sequence[int], complete: Sequence[int]) -> str:
     return "" if len(complete) == len(ids) else "; they lack the end token, which the law adds"
 
@@ -235,7 +246,7 @@ def _from_engine(
     if complete is None:
         return _graded(b"", Grade.unresolved, "the engine's ids spell another text than the reply", plain)
     reason = "the engine returned the ids, and they spell the reply" + _filled(ids, complete)
-    return _graded(packed(complete), Grade.engine_ids, reason, plain)
+    return _known(complete, Grade.engine_ids, reason, options, vocabulary)
 
 
 def _from_count(

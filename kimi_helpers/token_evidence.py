@@ -2,12 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
+from typing import Literal
 
+from kimi_helpers.count_doubts import LOST_BYTES
 from kimi_helpers.formats import END_THINK, END_TURN, Special
 from kimi_helpers.reading_search import Choices, packed
 from kimi_helpers.readings import Layout, Slot
 from kimi_helpers.replies import Reply
-from kimi_helpers.vocabulary import Vocabulary
+from kimi_helpers.vocabulary import Vocabulary, reference_ids
+
+Split = Literal["canonical", "same length", "other length"]
+"""Whether ids are the tokenizer's own split of their text, or another, into as many tokens or not."""
 
 
 def completed_ids(ids: Sequence[int], layouts: Sequence[Layout], vocabulary: Vocabulary) -> list[int] | None:
@@ -41,6 +47,24 @@ def listed_ids(reply: Reply, vocabulary: Vocabulary) -> list[int]:
         return []
     ids = [None if entry.data is None else vocabulary.id_of_bytes(entry.data) for entry in reply.logprobs]
     return [] if None in ids else [id for id in ids if id is not None]
+
+
+def split_of(ids: Sequence[int], vocabulary: Vocabulary) -> Split | None:
+    """How known ids split their text; None where a part of it ends inside a character.
+
+    No count shows a split into as many tokens. So its rate among known ids is how often ids that rest on a count alone
+    are not the sampled ones.
+    """
+    own: list[int] = []
+    for is_special, run in groupby(ids, key=vocabulary.special_ids.__contains__):
+        given = list(run)
+        text = "" if is_special else vocabulary.decode(given)
+        if LOST_BYTES in text:
+            return None
+        own += given if is_special else reference_ids(vocabulary, text)
+    if own == list(ids):
+        return "canonical"
+    return "same length" if len(own) == len(ids) else "other length"
 
 
 def covers_all(listed: Sequence[int], reply: Reply, layouts: Sequence[Layout], vocabulary: Vocabulary) -> bool:

@@ -136,11 +136,30 @@ def test_rows_come_in_order_from_any_number_of_workers(tmp_path: Path, workers: 
 def test_the_file_says_how_it_was_made(tmp_path: Path) -> None:
     out = tmp_path / "rows.parquet"
     reconstruct_many([raw_table(loopback_replies()[:2])], SETTINGS, out)
-    told = json.loads(pq.read_schema(out).metadata[b"kimi_helpers"])
+    told = json.loads(pq.read_metadata(out).metadata[b"kimi_helpers"])
     assert told["version"] == version("kimi-helpers")
     assert told["profiles"]["Loopback Think In Content"] == ["think in content"]
     assert told["profiles"].keys() == PROFILES.keys()
-    assert "another split of the same text into as many tokens" in told["residual"]
+    assert told["residual"].endswith("no host returned ids here, by which its rate could be measured.")
+
+
+def test_the_file_says_how_often_known_ids_are_split_otherwise(tmp_path: Path) -> None:
+    """` foxes` is ` fox` and `es` to the tokenizer; ` fo` and `xes` are as many; `hello` is one token."""
+    out, kimi = tmp_path / "rows.parquet", load_vocabulary()
+    splits = [([b"hello"], "canonical"), ([b"h", b"ello"], "other length"), ([b" fo", b"xes"], "same length")]
+    made = []
+    for pieces, split in splits:
+        ids = [kimi.id_of_bytes(piece) for piece in pieces]
+        text = b"".join(pieces).decode()
+        assert (len(kimi.encode(text)) == len(ids)) == (split != "other length")
+        told = {"token_ids": [*ids, 163586]}
+        made.append(completion({"content": text}, "stop", told, provider="V", model="moonshotai/kimi-k2"))
+    reconstruct_many([raw_table(RawReply("a", None, 200, body) for body in made)], SETTINGS, out)
+    rows = pq.read_table(out).to_pylist()
+    assert {row["grade"] for row in rows} == {"engine_ids"}
+    assert [row["split"] for row in rows] == [split for _, split in splits]
+    told_of_file = json.loads(pq.read_metadata(out).metadata[b"kimi_helpers"])
+    assert told_of_file["residual"].endswith("of 3 replies whose ids the host returned, 1 are split so.")
 
 
 def test_a_run_that_breaks_off_leaves_the_earlier_file(tmp_path: Path) -> None:
