@@ -70,6 +70,10 @@ def why_unsettled(sourced: SourcedReply, row: GradedRow, truth: Truth) -> str:
     vocabulary, request = load_vocabulary(format=layout.name), sourced.request or {}
     if truth.kind in ("longer", "shorter"):
         return "split into another number of tokens"
+    if "U+FFFD" in row.reason and vocabulary.decode_bytes(truth.token_ids).decode(errors="ignore") != vocabulary.decode(
+        truth.token_ids
+    ):
+        return "cut inside a character"
     thinks = layout.opening_think == "model" or (layout.opening_think == "prompt" and thinking_asked(request))
     ended = truth.token_ids[-1:] == (vocabulary.special_id(END_TURN),)
     completion = Completion((), truth.token_ids, thinks, ended, read_request(request).forced_call)

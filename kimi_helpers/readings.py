@@ -151,7 +151,7 @@ def _bodies(
     for reasoning, content, sections in _spellings(reply, vocabulary):
         for thinks in _thinking_options(reply, format, asked.thinking):
             for head, usual in _heads(reply, format, stack, reasoning, content, thinks):
-                for missing in _missing_closers(reply):
+                for missing in _missing_closers(reply, stack):
                     yield [*head, *sections[: len(sections) - missing]], usual and (cut or not missing)
                 if stack.blanks and cut and not sections:
                     # cut behind a token that the parser took away, whose blank stays
@@ -311,14 +311,16 @@ def _left_in_content(content: list[Special | Field], opening: list[Special | Fie
     return rest if opens else None
 
 
-def _missing_closers(reply: Reply) -> tuple[int, ...]:
+def _missing_closers(reply: Reply, stack: ServingStack) -> tuple[int, ...]:
     """How many tokens may be missing at the end of the tool section, likeliest first.
 
     A length cut can fall there, and models end their turn there (MoonshotAI/K2-Vendor-Verifier#12).
     """
     if not reply.tool_calls:
         return (0,)
-    return (2, 1, 0) if reply.finish_reason == "length" else (0, 1, 2)
+    most = 1 if stack.drops_open_calls else 2
+    counts = range(most, -1, -1) if reply.finish_reason == "length" else range(most + 1)
+    return tuple(counts)
 
 
 def _with_sources(

@@ -59,6 +59,7 @@ class ServingStack:
         counts_forced: it includes the start of a tool call that the request forced.
         counts_reasoning: `reasoning_tokens` was seen to be the tokens up to and with `</think>`; then it is a second
             equation.
+        drops_open_calls: the tool parser returns a call only behind its `<|tool_call_end|>`, as vLLM's does.
         shows_half_characters: what is left of a character that the length limit cut is shown as U+FFFD, never dropped,
             so that a reply without one ends in a whole character.
     """
@@ -78,6 +79,7 @@ class ServingStack:
     counts_end: bool = True
     counts_forced: bool = True
     counts_reasoning: bool = False
+    drops_open_calls: bool = False
     shows_half_characters: bool = False
 
     def strips(self, transport: str) -> frozenset[Side]:

@@ -319,7 +319,7 @@ def returned(
     if "text start" in sides and completion.thinks:
         text = text.removeprefix(BEGIN_THINK)  # parsers that strip the whole text take it away first
     text = _strip(text, "text", sides)
-    fields = _parsed(text, stack, completion.thinks, keeps_open)
+    fields = _parsed(text, stack, completion.thinks, keeps_open and not stack.drops_open_calls)
     reasoning, content = _strip(fields.reasoning, "reasoning", sides), _strip(fields.content, "content", sides)
     calls = tuple(
         ToolCall(_ID_RULES[stack.ids](id, place), completion.calls[place].name, _written(arguments, stack))
@@ -378,7 +378,7 @@ def losses(completion: Completion, stack: ServingStack, streamed: bool, keeps_op
     """Why the ids of a completion are not among the readings of what the stack made of them; empty where they are."""
     ids, vocabulary = completion.ids, completion.vocabulary
     sides = stack.strips("sse" if streamed else "json")
-    raw = _parsed(_decoded(ids, vocabulary, False), stack, completion.thinks, keeps_open)
+    raw = _parsed(_decoded(ids, vocabulary, False), stack, completion.thinks, keeps_open and not stack.drops_open_calls)
     typed = _ordinary_texts(ids, vocabulary)
     found = []
     if completion.forced and not stack.counts_forced and completion.kept is not None and not raw.calls:

@@ -138,7 +138,7 @@ def test_the_file_says_how_it_was_made(tmp_path: Path) -> None:
     reconstruct_many([raw_table(loopback_replies()[:2])], SETTINGS, out)
     told = json.loads(pq.read_metadata(out).metadata[b"kimi_helpers"])
     assert told["version"] == version("kimi-helpers")
-    assert told["profiles"]["Loopback Think In Content"] == ["think in content"]
+    assert told["profiles"]["Loopback Think In Content"] == ["loopback, think in content"]
     assert told["profiles"].keys() == PROFILES.keys()
     assert told["residual"].endswith("no host returned ids here, by which its rate could be measured.")
 

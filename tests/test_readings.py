@@ -170,6 +170,18 @@ def test_an_open_section_proves_nothing() -> None:
     assert (result.grade, result.token_ids) == (Grade.exact_ambiguous, opened.ids)
 
 
+def test_a_parser_that_drops_open_calls_returned_a_closed_one() -> None:
+    """The same reply is proven where the host drops what was not closed: the shorter reading is no longer one."""
+    lost = replace(LAST, calls=(Call("f", "f:0", ("{}",)),))
+    bare = ServingStack("built", "nowhere", ids="bare", drops_open_calls=True)
+    opened = replace(LAST, calls=(Call("f", "functions.f:0", ("{}",)),), missing=2)
+    assert not getattr(returned(opened, bare, False), "tool_calls", ())
+    outcome = returned(lost, bare, False)
+    assert outcome
+    read = reconstruct(outcome, lost.vocabulary, FORMATS["kimi-k2.5"], fixed(bare), THINKING)
+    assert all(lost.vocabulary.special_id("<|tool_call_end|>") in reading.token_ids for reading in read.candidates)
+
+
 def test_the_forward_model_by_hand() -> None:
     """What tests the inverse is itself tested: a turn with a call through four stacks, written out."""
     completion = replace(LAST, content=("ok\n",), calls=(CALL,))

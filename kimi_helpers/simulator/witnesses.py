@@ -8,29 +8,30 @@ read. It looks for the tokenizer's own splits only; other splits of the same tex
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, groupby, product
+from itertools import chain, combinations, groupby, islice, product
 
-from kimi_helpers.formats import BEGIN_ARGUMENTS, BEGIN_CALL, END_TURN
-from kimi_helpers.simulator.answers import Answer, answer
+from kimi_helpers.formats import BEGIN_ARGUMENTS, BEGIN_CALL, BEGIN_SECTION, END_SECTION, END_TURN
+from kimi_helpers.simulator.answers import answer
 from kimi_helpers.simulator.call_rewriting import IdRule
 from kimi_helpers.simulator.completions import Completion
 from kimi_helpers.simulator.hosts import Host
 from kimi_helpers.vocabulary import Vocabulary
 
 _BLANKS = tuple("".join(blanks) for length in range(4) for blanks in product(" \n\t", repeat=length))
-_LAST_TOKENS = ("a", " the", "1", "}", '"', "中", "\n")
+_LAST_WORDS = ("a", " the", "1", "}", '"', "中", "\n")
 _MOST_PAIRS = 2_000
 
-Run = tuple[int, ...]
+Part = int | str
+"""A special token by its id, or a text between two of them."""
 Seen = tuple[object, ...]
 
 
 @dataclass(frozen=True)
 class _Change:
-    """One run of a completion's ids written otherwise, where the host's reply stays as it is but for its count."""
+    """One part of a completion written otherwise, which the host's reply shows in its count at most."""
 
     place: int
-    ids: Run
+    parts: tuple[Part, ...]
     more: int
 
 
@@ -38,30 +39,34 @@ def find_witness(host: Host, vocabulary: Vocabulary, completion: Completion, str
     """Other ids that the host would return and bill as it did the completion's; None where none was found.
 
     None is no proof that there are none, so a share of settled replies that counts it as settleable is a lower bound.
+    Texts are taken in the tokenizer's own split; one that ends inside a character cannot be written otherwise.
     """
     host = replace(host, write_id=_with_same_digits(host.write_id))
-    runs = [tuple(group) for _, group in groupby(completion.token_ids, key=vocabulary.special_ids.__contains__)]
-    seen = _seen(host, vocabulary, completion, streamed)
+    parts = _parts(completion.token_ids, vocabulary)
+
+    def ids_with(changes: Sequence[_Change]) -> tuple[int, ...]:
+        new: list[tuple[Part, ...]] = [(part,) for part in parts]
+        for change in changes:
+            new[change.place] = change.parts
+        return _ids([part for each in new for part in each], vocabulary)
+
+    def look(ids: tuple[int, ...]) -> tuple[Seen, int]:
+        return _look(host, vocabulary, replace(completion, token_ids=ids), streamed)
+
+    own = ids_with([])
+    seen, billed = look(own)
     changes = []
-    for place, others in _alternatives(runs, vocabulary, completion):
-        for ids in others:
-            changed = _with(runs, [(place, ids)])
-            if ids != runs[place] and _seen(host, vocabulary, replace(completion, token_ids=changed), streamed) == seen:
-                changes.append(_Change(place, ids, len(ids) - len(runs[place])))
-    singles = ([change] for change in changes if not change.more)
-    pairs = (
-        list(pair)
-        for pair in combinations(changes, 2)
-        if not sum(change.more for change in pair) and pair[0].place != pair[1].place
-    )
-    billed = answer(host, vocabulary, completion, streamed).completion_tokens
-    for tries, chosen in enumerate((*singles, *pairs)):
-        other = replace(completion, token_ids=_with(runs, [(change.place, change.ids) for change in chosen]))
-        is_seen = _seen(host, vocabulary, other, streamed) == seen
-        if is_seen and answer(host, vocabulary, other, streamed).completion_tokens == billed:
-            return other.token_ids
-        if tries > _MOST_PAIRS:
-            break
+    for place, others in enumerate(_alternatives(parts, vocabulary, completion.ended)):
+        for other in others:
+            ids = ids_with([_Change(place, other, 0)])
+            if ids != own and look(ids)[0] == seen:
+                changes.append(_Change(place, other, len(ids) - len(own)))
+    pairs = (pair for pair in combinations(changes, 2) if pair[0].place != pair[1].place)
+    balanced = (pair for pair in pairs if -1 <= sum(change.more for change in pair) <= 1)
+    for chosen in (*((change,) for change in changes if not change.more), *islice(balanced, _MOST_PAIRS)):
+        ids = ids_with(chosen)
+        if ids != own and look(ids) == (seen, billed):
+            return ids
     return None
 
 
@@ -70,43 +75,45 @@ def _with_same_digits(write: IdRule) -> IdRule:
     return lambda id, digits: write(id, "0" * len(digits))
 
 
-def _with(runs: Sequence[Run], changes: Sequence[tuple[int, Run]]) -> tuple[int, ...]:
-    new = list(runs)
-    for place, ids in changes:
-        new[place] = ids
-    return tuple(id for run in new for id in run)
+def _parts(ids: Sequence[int], vocabulary: Vocabulary) -> list[Part]:
+    parts: list[Part] = []
+    for is_special, group in groupby(ids, key=vocabulary.special_ids.__contains__):
+        run = list(group)
+        parts += run if is_special else [vocabulary.decode(run)]
+    return parts
 
 
-def _seen(host: Host, vocabulary: Vocabulary, completion: Completion, streamed: bool) -> Seen:
-    """All that a reply shows but its count."""
-    given: Answer = answer(host, vocabulary, completion, streamed)
+def _ids(parts: Sequence[Part], vocabulary: Vocabulary) -> tuple[int, ...]:
+    """Ids of special tokens and of the texts between them; neighbouring texts are one."""
+    ids: list[int] = []
+    for is_text, group in groupby(parts, key=lambda part: isinstance(part, str)):
+        run = list(group)
+        ids += vocabulary.encode("".join(map(str, run))) if is_text else map(int, run)
+    return tuple(ids)
+
+
+def _look(host: Host, vocabulary: Vocabulary, completion: Completion, streamed: bool) -> tuple[Seen, int]:
+    """All that a reply shows, and its count."""
+    given = answer(host, vocabulary, completion, streamed)
     calls = [(call.id, call.name, "".join(call.arguments)) for call in given.calls]
-    return "".join(given.reasoning), "".join(given.content), calls, given.finish_reason
+    return ("".join(given.reasoning), "".join(given.content), calls, given.finish_reason), given.completion_tokens
 
 
-def _alternatives(
-    runs: Sequence[Run], vocabulary: Vocabulary, completion: Completion
-) -> Iterator[tuple[int, Iterator[Run]]]:
-    """For each run what else could stand there, in the tokenizer's own split."""
+def _alternatives(parts: Sequence[Part], vocabulary: Vocabulary, ended: bool) -> Iterator[Iterator[tuple[Part, ...]]]:
+    """For each part what else could stand there."""
     opening, begin = vocabulary.special_id(BEGIN_ARGUMENTS), vocabulary.special_id(BEGIN_CALL)
-    for place, run in enumerate(runs):
-        before = runs[place - 1][-1] if place else None
-        if before == begin:
-            continue
-        if run[0] in vocabulary.special_ids:
-            yield place, _spelled(run, vocabulary)
-            continue
-        text = vocabulary.decode(run)
-        yield place, _encoded(_other_blanks(text), vocabulary)
-        if before == opening:
-            yield place, _encoded(_other_json(text), vocabulary)
-        yield place, _sampled_marks(text, vocabulary)
-        if place == len(runs) - 1 and not completion.ended:
-            yield place, ((*run[:-1], *vocabulary.encode(last)) for last in _LAST_TOKENS)
-
-
-def _encoded(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[Run]:
-    return (tuple(vocabulary.encode(text)) for text in texts)
+    for place, part in enumerate(parts):
+        before = parts[place - 1] if place else None
+        others = []
+        if isinstance(part, int):
+            others.append(_spelled(part, vocabulary))
+        elif before != begin:
+            others += [((text,) for text in _other_blanks(part)), _sampled_marks(part, vocabulary)]
+            if before == opening:
+                others.append((text,) for text in _other_json(part))
+        if place == len(parts) - 1 and not ended:
+            others += [_with_a_call_begun(part, vocabulary), _with_another_end(part, vocabulary)]
+        yield chain.from_iterable(others)
 
 
 def _other_blanks(text: str) -> Iterator[str]:
@@ -131,16 +138,27 @@ def _other_json(text: str) -> Iterator[str]:
             yield f"{text[:place].rstrip()} {text[place:]}"
 
 
-def _spelled(run: Run, vocabulary: Vocabulary) -> Iterator[Run]:
-    """Special tokens typed as text instead, the end of the turn excepted."""
-    for place, id in enumerate(run):
-        if id != vocabulary.special_id(END_TURN):
-            typed = vocabulary.encode(vocabulary.decode([id]))
-            yield (*run[:place], *typed, *run[place + 1 :])
+def _spelled(id: int, vocabulary: Vocabulary) -> Iterator[tuple[Part, ...]]:
+    """A special token typed as text, the end of the turn excepted; and a tool section that was not closed."""
+    if id == vocabulary.special_id(END_SECTION):
+        yield ()
+    if id != vocabulary.special_id(END_TURN):
+        yield (vocabulary.decode([id]),)
 
 
-def _sampled_marks(text: str, vocabulary: Vocabulary) -> Iterator[Run]:
+def _sampled_marks(text: str, vocabulary: Vocabulary) -> Iterator[tuple[Part, ...]]:
     """Special tokens sampled where they are typed."""
     for found in vocabulary.spelling.finditer(text):
-        before, after = (vocabulary.encode(part) for part in (text[: found.start()], text[found.end() :]))
-        yield (*before, vocabulary.special_id(found.group()), *after)
+        yield text[: found.start()], vocabulary.special_id(found.group()), text[found.end() :]
+
+
+def _with_a_call_begun(part: Part, vocabulary: Vocabulary) -> Iterator[tuple[Part, ...]]:
+    """What a parser drops at the end of a cut reply: the start of a tool section."""
+    begun = (part, vocabulary.special_id(BEGIN_SECTION), vocabulary.special_id(BEGIN_CALL), "functions")
+    yield from (begun[:length] for length in (2, 3, 4))
+
+
+def _with_another_end(part: Part, vocabulary: Vocabulary) -> Iterator[tuple[Part, ...]]:
+    """Another last token."""
+    kept = vocabulary.decode(vocabulary.encode(part)[:-1]) if isinstance(part, str) else ""
+    yield from ((kept + word,) for word in _LAST_WORDS)

@@ -30,13 +30,18 @@ def witness(
     given, other = (
         answer(BY_SLUG[slug], kimi, Completion((), one, True, ended)) for one in (completion.token_ids, found)
     )
-    assert (given.content, given.completion_tokens) == (other.content, other.completion_tokens)
+    assert ("".join(given.content), given.completion_tokens) == ("".join(other.content), other.completion_tokens)
     return list(found)
 
 
-@pytest.mark.parametrize("text", ["hello world", " 1\n", "a </think> b", ""])
+@pytest.mark.parametrize("text", ["hello world", " 1\n", ""])
 def test_a_faithful_host_leaves_no_doubt(kimi: Vocabulary, text: str) -> None:
     assert witness("faithful", kimi, text, arguments='{"a": 1}') is None
+
+
+def test_a_typed_mark_is_told_by_the_count_unless_a_section_was_left_open(kimi: Vocabulary) -> None:
+    assert witness("faithful", kimi, "a <|im_end|> b") is None
+    assert witness("faithful", kimi, "a.</think>", arguments='{"a": 1}') is not None
 
 
 def test_a_stripped_blank_before_a_word(kimi: Vocabulary) -> None:
