@@ -12,7 +12,6 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from importlib.metadata import version
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from kimi_helpers.bulk_encoding import BulkEncoder
 from kimi_helpers.formats import ModelFormat, format_of_model
-from kimi_helpers.graded_rows import GradedRow, describe_splits, graded_row, prompt_of_reply, unknown_model
+from kimi_helpers.graded_rows import GradedRow, about_rows, graded_row, prompt_of_reply, unknown_model
 from kimi_helpers.graded_tables import SCHEMA, graded_table
 from kimi_helpers.plain_replies import PlainGroup, grade_group, plain_groups
 from kimi_helpers.profile_choice import host_of
@@ -195,7 +194,12 @@ def write_graded(tables: Iterable[pa.Table], settings: BulkSettings, out: Path) 
             splits.update(table.column("split").to_pylist())
             yield table
 
-    write_tables(counted(), SCHEMA, out, lambda: file_metadata(settings, splits))
+    write_tables(
+        counted(),
+        SCHEMA,
+        out,
+        lambda: {"kimi_helpers": json.dumps(about_rows(settings.profiles, splits), ensure_ascii=False)},
+    )
     return {host: {grade.value: of_host[grade] for grade in Grade} for host, of_host in counts.items()}
 
 
@@ -282,18 +286,3 @@ def _in_order(
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
-
-
-def file_metadata(settings: BulkSettings, splits: Mapping[str | None, int]) -> dict[str, str]:
-    """What a reader of the file has to know: the version, the profiles used, and what `exact_unique` cannot exclude.
-
-    Args:
-        settings: what its replies share.
-        splits: how many of its rows have each `split`.
-    """
-    told = {
-        "version": version("kimi-helpers"),
-        "profiles": {host: [stack.name for stack in profile.stacks] for host, profile in settings.profiles.items()},
-        "residual": describe_splits(splits),
-    }
-    return {"kimi_helpers": json.dumps(told, ensure_ascii=False)}

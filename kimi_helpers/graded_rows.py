@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib.metadata import version
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -16,7 +17,7 @@ from kimi_helpers.prompt_check import PromptCheck, PromptGrade, check_prompt
 from kimi_helpers.reading_search import ID_BYTES, unpacked
 from kimi_helpers.reconstruction import Grade, Reconstruction, failed, reconstruct
 from kimi_helpers.replies import Failure, Reply
-from kimi_helpers.reply_sources import SourcedReply
+from kimi_helpers.reply_sources import ABOUT_SUFFIX, SourcedReply
 from kimi_helpers.request_terms import read_request, thinking_asked
 from kimi_helpers.vocabulary import Vocabulary
 from kimi_helpers.workspace import printable, write_whole
@@ -201,12 +202,28 @@ def describe_splits(splits: Mapping[str | None, int]) -> str:
     return f"{law}; of {known} replies whose ids the host returned, {splits.get('same length', 0)} are split so."
 
 
-def write_rows(path: Path, rows: Sequence[GradedRow]) -> None:
-    """Write a JSON object a line; the file is there whole or not at all.
+def about_rows(profiles: Mapping[str, ProviderProfile], splits: Mapping[str | None, int]) -> dict[str, Any]:
+    """What a reader of graded rows has to know: the version, the profiles used, and what no count can exclude.
+
+    Args:
+        profiles: by host.
+        splits: how many rows have each `split`.
+    """
+    return {
+        "version": version("kimi-helpers"),
+        "profiles": {host: [stack.name for stack in profile.stacks] for host, profile in profiles.items()},
+        "residual": describe_splits(splits),
+    }
+
+
+def write_rows(path: Path, rows: Sequence[GradedRow], profiles: Mapping[str, ProviderProfile]) -> None:
+    """Write a JSON object a line, and beside it `about_rows` as `NAME.about.json`; each is there whole or not at all.
 
     Lines end in `\\n` only; other line separators inside text are escaped, since many readers cut at them.
     """
     lines = (json.dumps(row.plain(), separators=(",", ":")) + "\n" for row in rows)
+    about = about_rows(profiles, Counter(row.split for row in rows))
+    write_whole(path.with_suffix(ABOUT_SUFFIX), json.dumps(about, ensure_ascii=False, indent=1).encode())
     write_whole(path, "".join(lines).encode())
 
 

@@ -31,6 +31,7 @@ __all__ = [
 
 BODY_SUFFIXES = (".json", ".sse")
 REQUEST_SUFFIX = ".request.json"
+ABOUT_SUFFIX = ".about.json"  # of what is written beside graded rows
 PARQUET_SUFFIX = ".parquet"
 ROWS_A_BATCH = 512
 _SQLITE = b"SQLite format 3\0"
@@ -65,7 +66,7 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_body(path: Path) -> bool:
-    return path.suffix in (*BODY_SUFFIXES, PARQUET_SUFFIX) and not path.name.endswith(REQUEST_SUFFIX)
+    return path.suffix in (*BODY_SUFFIXES, PARQUET_SUFFIX) and not path.name.endswith((REQUEST_SUFFIX, ABOUT_SUFFIX))
 
 
 def _is_database(path: Path) -> bool:

@@ -12,7 +12,7 @@ from kimi_helpers.graded_rows import GradedRow, count_grades, grade_replies, gra
 from kimi_helpers.profiles import ProviderProfile
 from kimi_helpers.reconstruction import Grade
 from kimi_helpers.replies import parse_reply
-from kimi_helpers.reply_sources import SourcedReply
+from kimi_helpers.reply_sources import SourcedReply, SourceError, find_sources
 from kimi_helpers.serving_stacks import ServingStack
 from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
 from tests.reply_samples import completion, json_body
@@ -137,7 +137,7 @@ def test_all_grades_are_counted_best_first() -> None:
 def test_lines_of_json(tmp_path: Path) -> None:
     path = tmp_path / "new" / "rows.jsonl"
     made = rows(sourced(body(), "a\u2028b\u0085c\n.json"), sourced(b"{", "中.json"))
-    write_rows(path, made)
+    write_rows(path, made, PROFILES)
     data = path.read_bytes()
     assert data.isascii()
     lines = data.decode().splitlines()  # which also cuts at U+2028 and U+0085
@@ -149,11 +149,16 @@ def test_lines_of_json(tmp_path: Path) -> None:
     assert (first["provider"], first["model"]) == ("P", "moonshotai/kimi-k2.5-0127")
     assert first["reason"] == made[0].reason
     assert (second["source"], second["grade"], second["token_ids"]) == ("中.json", "failed", [])
+    about = json.loads((path.parent / "rows.about.json").read_bytes())
+    assert about["profiles"] == {"P": ["built"]}
+    assert about["residual"].endswith("no host returned ids here, by which its rate could be measured.")
+    with pytest.raises(SourceError, match="no replies"):
+        find_sources([path.parent])
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rows.jsonl"
-    write_rows(path, rows(sourced(body())))
+    write_rows(path, rows(sourced(body())), {})
     before = path.read_bytes()
 
     def full(self: Path, target: Path) -> Path:
@@ -162,10 +167,10 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", full)
         with pytest.raises(OSError, match="No space"):
-            write_rows(path, rows(sourced(body(billed=50))))
+            write_rows(path, rows(sourced(body(billed=50))), {})
     assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-    write_rows(path, [])
+    assert sorted(tmp_path.iterdir()) == [path.with_suffix(".about.json"), path]
+    write_rows(path, [], {})
     assert path.read_bytes() == b""
 
 

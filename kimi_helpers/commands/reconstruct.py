@@ -1,7 +1,7 @@
 """`reconstruct`: replies -> graded token ids."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -30,7 +30,7 @@ from kimi_helpers.graded_rows import (
 )
 from kimi_helpers.journal import JournalError
 from kimi_helpers.profile_choice import describe_profiles, profiles_of_batch
-from kimi_helpers.profiles import ProfileError, read_profiles
+from kimi_helpers.profiles import ProfileError, ProviderProfile, read_profiles
 from kimi_helpers.reply_sources import SourceError, find_sources, read_sources, read_tables
 from kimi_helpers.serving_stacks import known_stacks
 from kimi_helpers.vocabulary import UnknownSpecialToken, Vocabulary
@@ -103,7 +103,7 @@ def reconstruct(
     if is_bulk:
         click.echo(grades_text(grades))
     else:
-        _write(target, rows)
+        _write(target, rows, profiles)
         click.echo(f"{table_text(rows)}\n\n{told}")
     if not profile:
         click.echo(f"\n{describe_profiles(profiles, unexplained)}")
@@ -131,9 +131,9 @@ def _grade_to_parquet(
         raise click.ClickException(str(error)) from None
 
 
-def _write(target: Path, rows: Sequence[GradedRow]) -> None:
+def _write(target: Path, rows: Sequence[GradedRow], profiles: Mapping[str, ProviderProfile]) -> None:
     check_writable(target)
     try:
-        write_rows(target, rows)
+        write_rows(target, rows, profiles)
     except OSError as error:
         raise click.UsageError(f"{target} cannot be written: {error.strerror}; name another --out") from None
