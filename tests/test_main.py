@@ -391,7 +391,7 @@ def test_rows_become_a_table_and_json_lines(recorded: Path, tmp_path: Path, kimi
     assert row["token_ids"] == true_ids(kimi)
     assert row["loss_mask"] == [1] * len(true_ids(kimi))
     assert row["reason"]
-    assert [path.name for path in out.parent.iterdir()] == ["rows.jsonl"]
+    assert {path.name for path in out.parent.iterdir()} == {"rows.jsonl", "rows.about.json"}
 
 
 def test_an_out_in_parquet_holds_the_same_rows(recorded: Path, tmp_path: Path, kimi: Vocabulary) -> None:
