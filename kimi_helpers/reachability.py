@@ -100,21 +100,32 @@ class Reachability:
         none = len(self.ranks)
         rank = self.ranks[data]
         for byte in map(bytes, zip(_CONTINUATION, strict=True)):
+            character = (data[-1:] + byte).decode()
+            if self._splits(before[-1], character):
+                continue
             pair, longer = (self.ranks.get(start + byte, none) for start in (data[-1:], data))
-            right = self._lowest_start.get(byte[0], none)
-            is_merged = pair < min(rank, right) or max(rank, longer) < right
-            if not is_merged and not self._splits(before[-1], (data[-1:] + byte).decode()):
+            right = self._lowest_to_the_right(character)
+            if not (pair < min(rank, right) or max(rank, longer) < right):
                 return False
         return True
 
+    def _lowest_to_the_right(self, character: str) -> int:
+        """The lowest rank at which the last byte of a character can merge with what follows in one piece."""
+        last = character.encode()[-1]
+        for rank, after in self._starts.get(last, ()):
+            following = after.decode("utf-8", errors="ignore")
+            if not following or not self._splits(character, following[0]):
+                return rank
+        return len(self.ranks)
+
     @cached_property
-    def _lowest_start(self) -> dict[int, int]:
-        """For each byte the lowest rank of a longer token that starts with it."""
-        lowest: dict[int, int] = {}
-        for token, rank in self.ranks.items():
-            if len(token) > 1:
-                lowest[token[0]] = min(rank, lowest.get(token[0], rank))
-        return lowest
+    def _starts(self) -> dict[int, list[tuple[int, bytes]]]:
+        """For each byte that ends a character, the tokens that go on with another: rank and the other bytes, by rank."""
+        starts: dict[int, list[tuple[int, bytes]]] = {}
+        for token, rank in sorted(self.ranks.items(), key=lambda item: item[1]):
+            if len(token) > 1 and token[0] in _CONTINUATION and token[1] not in _CONTINUATION:
+                starts.setdefault(token[0], []).append((rank, token[1:]))
+        return starts
 
     def _splits(self, left: str, right: str) -> bool:
         """Whether the pattern puts a border between the two characters in every frame.
