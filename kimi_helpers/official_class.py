@@ -67,7 +67,7 @@ def official_quirks(vocabulary: Vocabulary, end: str = "<|im_end|>") -> list[Qui
         Quirk(f"{end} in a long run", f"'a' * {RUN_CHARS - 1:,} + {end!r}", *_counts(vocabulary, run, special)),
         Quirk(f"{end} at a slice", f"{SLICE_CHARS - 1:,} characters + {end!r}", *_counts(vocabulary, slices, special)),
         Quirk("decode with a keyword", f"decode({ids})", vocabulary.decode(ids), spaced_decode(vocabulary, ids)),
-        Quirk("merges in a long run", f"'a' * {RUN_CHARS + 1:,}", *_lengths(vocabulary, "a" * (RUN_CHARS + 1))),
+        Quirk("merges in a long run", "'because' * 4,000", *_lengths(vocabulary, "because" * 4_000)),
     ]
 
 

@@ -120,7 +120,7 @@ class Reachability:
 
     @cached_property
     def _starts(self) -> dict[int, list[tuple[int, bytes]]]:
-        """For each byte that ends a character, the tokens that go on with another: rank and the other bytes, by rank."""
+        """For each byte that ends a character the tokens that go on with another: rank and other bytes, by rank."""
         starts: dict[int, list[tuple[int, bytes]]] = {}
         for token, rank in sorted(self.ranks.items(), key=lambda item: item[1]):
             if len(token) > 1 and token[0] in _CONTINUATION and token[1] not in _CONTINUATION:

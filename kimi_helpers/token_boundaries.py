@@ -1,4 +1,4 @@
-"""Where a text may be cut: does `encode(a) + encode(b)` equal `encode(a + b)`? Rates by character class, and why not."""
+"""Where a text may be cut: does `encode(a) + encode(b)` equal `encode(a + b)`? Rates by class of character."""
 
 import random
 import unicodedata

@@ -90,7 +90,10 @@ def _encodes_to_another(vocabulary: Vocabulary, claim: Mapping[str, Any], _: Seq
     end = claim["end"]
     found, right = vocabulary.encode(end, specials=True), vocabulary.special_id(end)
     if found == [right]:
-        return Verdict.refuted, f"encode gives {found}, and {right} is the end token's own id: decode gives {end!r} back"
+        return (
+            Verdict.refuted,
+            f"encode gives {found}, and {right} is the end token's own id: decode gives {end!r} back",
+        )
     return Verdict.holds, f"encode gives {found}; the end token's id is {right}"
 
 
@@ -102,7 +105,10 @@ def _clean_boundary(vocabulary: Vocabulary, claim: Mapping[str, Any], texts: Seq
         return Verdict.refuted, f"{broken} of {len(halves)} texts get other ids around {special}"
     run = "a" * (RUN_CHARS - 1)
     if is_clean_border(vocabulary, run, special, "b"):
-        return Verdict.holds, f"on {len(halves)} of {len(halves)} texts, and behind a run of {RUN_CHARS - 1:,} characters"
+        return (
+            Verdict.holds,
+            f"on {len(halves)} of {len(halves)} texts, and behind a run of {RUN_CHARS - 1:,} characters",
+        )
     return Verdict.exception, (
         f"on {len(halves)} of {len(halves)} texts; not where the official class cuts a long text into chunks:"
         f" behind a run of {RUN_CHARS - 1:,} characters without a blank, {special} becomes ordinary text"

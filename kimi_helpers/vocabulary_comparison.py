@@ -81,9 +81,7 @@ def transformers_loading(vocabulary: Vocabulary) -> Loading:
 
     texts = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     tokens = [token_bytes(id, text) for id, text in enumerate(texts)]
-    return Loading(
-        f"transformers {__version__}", tokens, lambda text: tokenizer.encode(text, add_special_tokens=False)
-    )
+    return Loading(f"transformers {__version__}", tokens, lambda text: tokenizer.encode(text, add_special_tokens=False))
 
 
 def write_folder(vocabulary: Vocabulary, folder: Path) -> None:
