@@ -66,7 +66,7 @@ def write_report(report: Report, folder: Path) -> tuple[Path, Path]:
     """Write the page and the JSON file, each whole or not at all; their paths."""
     page, tables = folder / PAGE, folder / TABLES
     write_whole(page, _page(report).encode("utf-8", "backslashreplace"))
-    write_whole(tables, json.dumps(_json(report), ensure_ascii=True, indent=1).encode())
+    write_whole(tables, json.dumps(_json(report), ensure_ascii=True).encode())
     return page, tables
 
 

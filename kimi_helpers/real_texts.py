@@ -39,7 +39,7 @@ def sample_texts(source: Path | None, count: int, longest: int = 4_000, seed: in
         folders = [source] if source else default_folders()
         paths = sorted(path for folder in folders for path in folder.rglob("*") if _is_text_file(path))
         random.Random(seed).shuffle(paths)
-        named = ((str(path), text) for path in paths if (text := _read(path)) is not None)
+        named: Iterator[tuple[str, str]] = ((str(path), text) for path in paths if (text := _read(path)) is not None)
     elif source.is_file():
         parts = list(_parts(source))
         random.Random(seed).shuffle(parts)
