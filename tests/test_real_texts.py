@@ -10,7 +10,7 @@ from kimi_helpers.real_texts import TextsError, sample_texts
 
 def test_a_folder_is_read_and_what_is_no_text_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("alpha" * 10)
-    (tmp_path / "b.gz").write_bytes(gzip.compress("beta".encode()))
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"beta"))
     (tmp_path / "c.txt").write_bytes(b"\xff\xfe")
     (tmp_path / "d.png").write_text("not asked for")
     (tmp_path / "e.gz").write_bytes(b"\x1f\x8bbroken")

@@ -1,5 +1,7 @@
 """Spans that two tokenisations share."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ def test_other_bytes_are_refused() -> None:
 
 def cut(data: bytes, cuts: set[int], base: int) -> list[tuple[int, bytes]]:
     borders = sorted({0, len(data)} | {place % (len(data) + 1) for place in cuts})
-    return [(base + start, data[start:end]) for start, end in zip(borders, borders[1:], strict=False)]
+    return [(base + start, data[start:end]) for start, end in itertools.pairwise(borders)]
 
 
 @given(st.binary(max_size=20), st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20)))
