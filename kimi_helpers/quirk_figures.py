@@ -1,5 +1,7 @@
 """Figures of an audit, each with the text that stands for it."""
 
+from itertools import pairwise
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -37,7 +39,7 @@ def describe_id_map(audit: Audit) -> str:
     """The content of `id_map_figure` in words."""
     counts = ", ".join(f"{count:,} {name}" for name, count in audit.tokens["class"].value_counts().items())
     named = audit.tokens.index[audit.tokens["class"] == TokenClass.special_named]
-    gaps = [(int(a), int(b)) for a, b in zip(named, named[1:], strict=False) if b - a > 1]
+    gaps = [(int(a), int(b)) for a, b in pairwise(named) if b - a > 1]
     widest = max(gaps, key=lambda gap: gap[1] - gap[0], default=None)
     hole = f" The widest gap between named special tokens is from {widest[0]} to {widest[1]}." if widest else ""
     return f"Map of {len(audit.tokens):,} ids by class: {counts}.{hole}"
