@@ -9,6 +9,7 @@ VERBS = {
     "run": "Run notebooks headless.",
     "reconstruct": "Turn recorded replies or journals into graded token ids.",
     "prompt-ids": "Print the token ids of prompts.",
+    "audit": "Look at every id of a vocabulary, and write what was found.",
     "simulate": "Serve the loopback hosts, whose true token ids are known.",
     "vocabulary": "Where a vocabulary comes from.",
 }

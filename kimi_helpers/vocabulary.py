@@ -126,6 +126,11 @@ class Vocabulary:
         return self.sha256 == kimi_ranks().sha256
 
     @property
+    def pattern(self) -> str:
+        """The split pattern: merges never cross a border that it sets."""
+        return self.encoding._pat_str
+
+    @property
     def size(self) -> int:
         """Number of ids: ranks and special slots."""
         return self.ranks + SLOTS

@@ -1,9 +1,8 @@
-"""Token views and figures: everything can be seen, nothing untrusted is HTML, and the values are those given."""
+"""Figures: the values are those given, and each is told in words; nothing untrusted is HTML."""
 
 # mypy: disable-error-code="no-untyped-call"
 
 import statistics
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,23 +11,17 @@ import nbformat
 import numpy as np
 import pytest
 from bs4 import BeautifulSoup
-from bs4.element import Tag
-from hypothesis import given
-from hypothesis import strategies as st
 from matplotlib.container import BarContainer
 
 from kimi_helpers.figures import (
-    TokenView,
     describe_grades,
     describe_lengths,
     grade_figure,
     length_figure,
-    visible,
 )
 from kimi_helpers.reconstruction import Grade
 from kimi_helpers.run_record import Verdict
 from kimi_helpers.runner import run_notebook
-from kimi_helpers.vocabulary import Vocabulary
 
 COUNTS = {
     "Faithful": {"exact_unique": 5, "unresolved": 0, "failed": 1},
@@ -41,113 +34,6 @@ LENGTHS = {"Faithful": [10, 40, 22], "$x": [7], "Silent": []}
 def _close_figures() -> Iterator[None]:
     yield
     plt.close("all")
-
-
-@pytest.mark.parametrize(
-    ("data", "shown"),
-    [
-        (b"the", "the"),
-        (b" the  ", "·the··"),
-        (b"a\n\tb\r\n", "a⏎→b\\r⏎"),
-        ("你好".encode(), "你好"),
-        ("你".encode()[:2], "\\xe4\\xbd"),
-        (b"a\xff", "\\x61\\xff"),
-        ("\u202eevil\u2066".encode(), "\\u202eevil\\u2066"),
-        (b"\x1b[31mred\x07\x00", "\\x1b[31mred\\x07\\x00"),
-        ("\xa0\u3000\u200b\ufeff".encode(), "\\xa0\\u3000\\u200b\\ufeff"),
-        ("❤\ufe0f".encode(), "❤\\ufe0f"),
-        ("\u3164\u2800".encode(), "\\u3164\\u2800"),
-        ("·⏎→".encode(), "\\xb7\\u23ce\\u2192"),
-        ("\U000e0041".encode(), "\\U000e0041"),
-        (b"<b>&'\"", "<b>&'\""),
-        (b"", ""),
-    ],
-)
-def test_a_token_s_bytes_can_all_be_seen(data: bytes, shown: str) -> None:
-    assert visible(data) == shown
-
-
-@given(st.binary() | st.text().map(lambda text: text.encode("utf-8", "ignore")))
-def test_nothing_that_is_shown_is_a_control_or_a_blank(data: bytes) -> None:
-    shown = visible(data)
-    assert {unicodedata.category(char)[0] for char in shown}.isdisjoint("CZ")
-    assert bool(shown) == bool(data)
-
-
-def bytes_ids(text: str) -> list[int]:
-    """In the tiny vocabulary a byte's id is its value."""
-    return list(text.encode())
-
-
-def spans(view: TokenView) -> list[Tag]:
-    return BeautifulSoup(view._repr_html_(), "html.parser").select("div.tokens > span")
-
-
-def test_the_text_of_tokens_is_never_html(tiny: Vocabulary) -> None:
-    view = TokenView(bytes_ids("<script>alert('&amp;\"')</script>"), tiny)
-    assert "".join(span.text for span in spans(view)) == "<script>alert('&amp;\"')</script>"
-    page = BeautifulSoup(view._repr_html_(), "html.parser")
-    assert {tag.name for tag in page.find_all()} == {"style", "div", "span"}
-
-
-def test_a_real_token_that_spells_a_tag_is_escaped(kimi: Vocabulary) -> None:
-    ids = kimi.encode("<script>")
-    assert any("<script" in kimi.decode([id]) for id in ids)
-    html = TokenView(ids, kimi)._repr_html_()
-    assert "<script" not in html
-    assert "&lt;script" in html
-
-
-def test_special_and_partial_tokens_are_marked_and_titled(tiny: Vocabulary) -> None:
-    end = tiny.special_id("<|im_end|>")
-    marked = spans(TokenView([257, 0xE4, end, end + 1, ord(" ")], tiny))
-    assert [span["class"] for span in marked] == [["even"], ["partial"], ["special"], ["special"], ["even"]]
-    assert [span.text for span in marked] == ["the", "\\xe4", "<|im_end|>", f"<|reserved_token_{end + 1}|>", "·"]
-    assert [span["title"] for span in marked[:3]] == [
-        "0: id 257, 3 bytes",
-        "1: id 228, 1 bytes",
-        f"2: id {end}, 10 bytes",
-    ]
-
-
-def test_the_view_is_described_for_who_cannot_see_it(tiny: Vocabulary) -> None:
-    html = TokenView([257, tiny.special_id("<|im_end|>")], tiny)._repr_html_()
-    view = BeautifulSoup(html, "html.parser").select_one("div.tokens")
-    assert view is not None
-    assert (view["role"], view["aria-label"]) == ("img", "2 tokens, 1 of them special")
-
-
-def test_tokens_of_the_prompt_are_paler(tiny: Vocabulary) -> None:
-    end = tiny.special_id("<|im_end|>")
-    view = TokenView([257, end, 257, end], tiny, loss_mask=[0, 0, 1, 1])
-    assert ["prompt" in span["class"] for span in spans(view)] == [True, True, False, False]
-    assert [span["class"][0] for span in spans(view)] == ["even", "special", "even", "special"]
-    assert ".tokens .prompt{opacity:.55}" in view._repr_html_()
-    assert not any("prompt" in span["class"] for span in spans(TokenView([257, end], tiny)))
-
-
-def test_the_middle_of_a_long_row_is_left_out(tiny: Vocabulary) -> None:
-    ids = bytes_ids("abcdefghij")
-    assert [span.text for span in spans(TokenView(ids, tiny, most=10))] == list("abcdefghij")
-    assert [span.text for span in spans(TokenView(ids, tiny, most=4))] == ["a", "b", "… 6 more …", "i", "j"]
-    assert [span.text for span in spans(TokenView(ids, tiny, most=5))] == ["a", "b", "… 6 more …", "i", "j"]
-    assert [span["title"] for span in spans(TokenView(ids, tiny, most=4)) if span.has_attr("title")] == [
-        "0: id 97, 1 bytes",
-        "1: id 98, 1 bytes",
-        "8: id 105, 1 bytes",
-        "9: id 106, 1 bytes",
-    ]
-
-
-def test_without_html_the_row_is_text(tiny: Vocabulary) -> None:
-    assert repr(TokenView([257, 10], tiny)) == "[257]the [10]⏎"
-    assert repr(TokenView(bytes_ids("abcdef"), tiny, most=2)) == "[97]a ... [102]f"
-    assert repr(TokenView([], tiny)) == ""
-
-
-def test_an_id_outside_the_vocabulary_is_an_error(tiny: Vocabulary) -> None:
-    with pytest.raises(ValueError, match="outside the vocabulary"):
-        TokenView([10**6], tiny)._repr_html_()
 
 
 def test_each_bar_is_as_long_as_its_count() -> None:
@@ -217,7 +103,8 @@ def test_figures_are_told_in_words() -> None:
 
 SHOWN = f"""
 import matplotlib.pyplot as plt
-from kimi_helpers.figures import TokenView, describe_grades, grade_figure, show
+from kimi_helpers.figures import describe_grades, grade_figure, show
+from kimi_helpers.token_view import TokenView
 from kimi_helpers.vocabulary import load_vocabulary
 
 counts = {COUNTS!r}
