@@ -43,7 +43,7 @@ def publish(notebook: NotebookNode, run: NotebookRun, folders: Sequence[Path], b
         reason = f"the executed notebook could not be saved: {error.strerror or error}"
         return replace(run, verdict=Verdict.failed, reason=reason)
     made = files_made(folders, before)
-    leaks = {name: leak for name in made if (leak := find_leak_in_file(found(name, folders[0])))}
+    leaks = {name: hit for name in made if (hit := find_leak_in_file(found(name, folders[0])))}
     if leak is None and not leaks:
         return replace(run, made=made)
     return _withhold(notebook, replace(run, made=made), leak, leaks, folders[0])

@@ -154,7 +154,8 @@ def test_a_parameter_given_twice_makes_two_runs_and_a_table(workspace: Workspace
     assert first.split()[:2] == ["failed", "B5"]
     assert "AssertionError: no B5" in first
     assert second.split()[:2] == ["succeeded", "a/{b}"]
-    given = [json.loads((run_dir / "run.json").read_text())["notebooks"][0]["parameters"] for run_dir in workspace.runs]
+    manifests = [json.loads((run_dir / "run.json").read_text()) for run_dir in workspace.runs]
+    given = [manifest["notebooks"][0]["parameters"] for manifest in manifests]
     assert {values["model"] for values in given} == {"moonshotai/kimi-k2.5"}
     assert all(
         values["out"] == f"outputs/{run_dir.name}" for values, run_dir in zip(given, workspace.runs, strict=True)
