@@ -410,7 +410,7 @@ def test_a_flood_of_output_is_cut_in_the_notebook_and_kept_in_a_file(tmp_path: P
 def test_no_widget_is_left_in_the_outputs(tmp_path: Path) -> None:
     widget = (
         "from IPython.display import display\n"
-        "view = {'application/vnd.jupyter.widget-view+json': {'model_id': 'x', 'version_major': 2, 'version_minor': 0}}\n"
+        "view = {'application/vnd.jupyter.widget-view+json': {'model_id': 'x'}}\n"
         "display(view | {'text/plain': 'bar at 100%'}, raw=True)\ndisplay(view, raw=True)"
     )
     run = run_notebook(write_notebook(tmp_path / "a.ipynb", widget), {}, tmp_path / "run")
@@ -494,7 +494,10 @@ def test_a_kernel_does_not_outlive_a_runner_that_was_killed(tmp_path: Path) -> N
 
 def test_a_secret_in_a_file_that_a_run_made_is_withheld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "correct horse battery")
-    write = "import os, pathlib\npathlib.Path(text, 'rows.jsonl').write_text('{\"a\": \"' + os.environ['SOME_API_KEY'] + '\"}')"
+    write = (
+        "import json, os, pathlib\n"
+        "pathlib.Path(text, 'rows.jsonl').write_text(json.dumps({'a': os.environ['SOME_API_KEY']}))"
+    )
     run_dir = tmp_path / "run"
     notebook = write_notebook(tmp_path / "a.ipynb", write)
     (run,) = run_pipeline([notebook], [{"text": str(run_dir)}], run_dir)
