@@ -74,7 +74,7 @@ def _navigation(pages: Sequence[Path], here: Path) -> str:
 
 
 def _render(notebook: NotebookNode, cells: Sequence[NotebookNode], navigation: str) -> str:
-    part = NotebookNode(notebook)
+    part = NotebookNode(notebook)  # type: ignore[no-untyped-call]
     part.cells = list(cells)
     part.metadata = notebook.metadata | {"kimi_css": style_sheet(), "kimi_nav": navigation}
     page, _ = _exporter().from_notebook_node(part)
