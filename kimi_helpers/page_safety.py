@@ -108,4 +108,4 @@ def _loaded(tag: Tag) -> list[str]:
 
 def markdown_html(text: str) -> str:
     """Markdown as harmless HTML."""
-    return safe_html(markdown2html(text))  # type: ignore[no-untyped-call]
+    return safe_html(markdown2html(text))

@@ -87,7 +87,12 @@ def build_site(outputs: Path, site: Path) -> list[str]:
     faults: list[str] = []
     with TemporaryDirectory(dir=outputs, prefix=".site-") as beside:
         fresh = Path(beside, "site")
-        runs = [_run_page(path.parent, fresh) for path in sorted(outputs.glob(f"*/{MANIFEST}"), reverse=True)]
+        runs = []
+        for path in sorted(outputs.glob(f"*/{MANIFEST}"), reverse=True):
+            try:
+                runs.append(_run_page(path.parent, fresh))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                faults.append(f"{path.parent.name}: {MANIFEST} is no record of a run ({type(error).__name__})")
         runs.sort(key=lambda run: run.started, reverse=True)
         for run in runs:
             _write(fresh / run.name / "index.html", "site_run.html.j2", run=run)
@@ -137,13 +142,6 @@ def _notebook_page(record: Mapping[str, Any], run_dir: Path, target: Path) -> No
             figures = tuple(_figures(executed))[:MOST_FIGURES]
     except NotebookError:  # cut off by a kill of long ago: the record stands alone
         pass
-    parameters = {
-        f"parameter {name}": json.dumps(value, ensure_ascii=False) for name, value in _of(record, "parameters")
-    }
-    inputs = {f"SHA-256 of {name}": str(value) for name, value in _of(record, "inputs")}
-    digests = {
-        name: str(record[name]) for name in ("source_sha256", "code_sha256", "vocabulary_sha256") if record.get(name)
-    }
     return NotebookPage(
         name=record["notebook"],
         verdict=record["verdict"] or UNFINISHED,
@@ -151,12 +149,18 @@ def _notebook_page(record: Mapping[str, Any], run_dir: Path, target: Path) -> No
         pages=pages,
         findings=tuple(record.get("findings", ())),
         figures=figures,
-        facts=tuple((parameters | inputs | digests).items()),
+        facts=tuple(_facts(record)),
     )
 
 
-def _of(record: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
-    yield from record.get(name, {}).items()
+def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in record.get("parameters", {}).items():
+        yield f"parameter {name}", json.dumps(value, ensure_ascii=False)
+    for name, digest in record.get("inputs", {}).items():
+        yield f"SHA-256 of {name}", digest
+    for name in ("source_sha256", "code_sha256", "vocabulary_sha256", "peak_bytes"):
+        if record.get(name):
+            yield name, str(record[name])
 
 
 def _figures(executed: Path) -> Iterator[Figure]:
