@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from kimi_helpers.data_cards import DataCard, data_card
 from kimi_helpers.leaks import find_leak_in_file
 from kimi_helpers.notebook_files import NotebookError, load_notebook
-from kimi_helpers.page_safety import faults_of_page
+from kimi_helpers.page_safety import faults_of_page, make_accessible
 from kimi_helpers.rendering import TEMPLATES, render_html, style_sheet
 from kimi_helpers.run_record import MANIFEST
 from kimi_helpers.run_stages import found
@@ -186,4 +186,5 @@ def _write(path: Path, template: str, **values: Any) -> None:
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(environment.get_template(template).render(css=style_sheet(), **values), "utf-8")
+    page = environment.get_template(template).render(css=style_sheet(), **values)
+    path.write_text(make_accessible(page), "utf-8")
