@@ -21,10 +21,10 @@ help:
 run: environment
 	@$(WITH_KEYS) $(BIN) -m kimi_helpers run $(ARGS)
 
-# Lab asks no other host for news or newer versions.
+# data/jupyter turns off the extension that asks another host for news and newer versions.
 launch: environment
-	@$(WITH_KEYS) $(BIN) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks --LabApp.news_url=None \
-		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $(ARGS)
+	@$(WITH_KEYS) JUPYTER_CONFIG_PATH="$$PWD/data/jupyter" $(BIN) -m jupyterlab \
+		--LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 site: environment
 	@$(BIN) -m kimi_helpers site

@@ -4,7 +4,6 @@ Screenshots are kept in build/lab/.
 """
 
 import os
-import re
 import shutil
 import signal
 import socket
@@ -33,7 +32,6 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-IDLE = re.compile(r"Python 3 .*\| Idle")
 PLOT = """\
 import matplotlib.pyplot as plt
 from kimi_helpers.figures import show
@@ -143,7 +141,8 @@ def open_notebook(page: Any, lab: Lab, name: str) -> None:
 
 def wait_until_idle(page: Any) -> None:
     page.wait_for_function(
-        "() => /Python 3 .*\\| Idle/.test(document.querySelector('#jp-main-statusbar')?.innerText.replace(/\\n/g, ' '))",
+        "() => /Python 3 .*\\| Idle/.test("
+        "document.querySelector('#jp-main-statusbar')?.innerText.replace(/\\n/g, ' '))",
         timeout=240_000,
     )
 
