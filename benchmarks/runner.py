@@ -58,10 +58,8 @@ def page_sizes(folder: Path) -> None:
         out = folder / notebook.stem
         given = {"out": str(out)} | known_pipeline().smallest.get(notebook.stem, {})
         run = run_notebook(notebook, given, out)
-        sizes = [page.stat().st_size for page in out.glob(f"{notebook.stem}*.html")]
-        print(
-            f"{notebook.name}: {run.verdict}, {run.seconds:.1f} s, page(s) of {', '.join(f'{n:,}' for n in sizes)} bytes"
-        )
+        sizes = ", ".join(f"{page.stat().st_size:,}" for page in out.glob(f"{notebook.stem}*.html"))
+        print(f"{notebook.name}: {run.verdict}, {run.seconds:.1f} s, page(s) of {sizes} bytes")
 
 
 def lab_start() -> None:

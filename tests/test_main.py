@@ -10,6 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,6 +202,32 @@ def test_a_run_gets_the_seconds_that_are_given(workspace: Workspace) -> None:
     result = invoke("run", slow, "--run-timeout", "3")
     assert result.exit_code == 1
     assert re.match(r"timeout +05_slow\.ipynb .* the whole run took longer than its 3 seconds", result.stdout)
+
+
+def test_a_request_to_end_is_taken_as_ctrl_c(workspace: Workspace) -> None:
+    begun = workspace.root / "begun"
+    sleep = f"open({str(begun)!r}, 'w').close()\nimport time; time.sleep(60)"
+    slow = workspace.write("05_slow", 'out: str = "o"  # a', sleep)
+
+    def end() -> None:
+        while not begun.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end, daemon=True).start()
+    result = invoke("run", slow, "03_generation")
+    assert result.exit_code == 130
+    assert result.stdout.startswith("interrupted  05_slow.ipynb")
+    assert "03_generation" not in result.stdout
+
+
+def test_a_log_has_a_line_a_notebook(workspace: Workspace) -> None:
+    workspace.write("05_set", 'out: str = "o"  # a', "from tqdm import tqdm\nfor _ in tqdm(range(1000)): pass")
+    result = invoke("run", "05_set", "03_generation")
+    assert result.exit_code == 0
+    assert "\r" not in result.output
+    assert [line.split()[1] for line in result.output.splitlines()[:2]] == ["05_set.ipynb", "03_generation.ipynb"]
+    assert result.stderr == ""
 
 
 def test_an_error_in_a_cell_ends_the_run_with_exit_code_1(workspace: Workspace) -> None:

@@ -57,7 +57,7 @@ def test_the_annotation_says_what_a_plain_value_is(tmp_path: Path, text: str, va
 
 @pytest.mark.parametrize("text", ["count: 1:30", "rate: .nan", "rate: nan", "count: 1e3", "text: ~", "numbers: [1, x]"])
 def test_a_value_of_another_type_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ParameterError, match="^parameter "):
+    with pytest.raises(ParameterError, match=r"^parameter "):
         from_yaml(tmp_path, text)
 
 

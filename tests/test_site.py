@@ -3,7 +3,11 @@
 # mypy: disable-error-code="no-untyped-call"
 
 import json
+import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +20,10 @@ from kimi_helpers import workspace
 from kimi_helpers.page_safety import faults_of_page
 from kimi_helpers.runner import run_pipeline
 from kimi_helpers.site import build_site
+from kimi_helpers.workspace import ROOT
 from tests.test_runner import write_notebook
+
+SCREENSHOTS = ROOT / "build" / "site"
 
 FIGURE = (
     "import matplotlib.pyplot as plt\nfrom kimi_helpers.figures import show\n"
@@ -131,3 +138,45 @@ def test_the_command_builds_it_and_says_where(outputs: Path, monkeypatch: pytest
     (outputs / "broken" / "run.json").write_text("{")
     result = CliRunner().invoke(cli.main, ["site"])
     assert (result.exit_code, "broken: run.json is no record of a run" in result.output) == (1, True)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no chromium here: apt install chromium")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_every_page_without_scrolling_aside_or_asking_anyone(
+    site: Path, browser: Any, scheme: str
+) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
+    asked: list[str] = []
+    said: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
+    for path in sorted(site.rglob("*.html")):
+        page.goto(path.as_uri())
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= 390, path
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", ground)[:3])) > 380) == (scheme == "light")
+        page.screenshot(path=SCREENSHOTS / f"{path.parent.name}_{path.stem}_{scheme}.png", full_page=True)
+    page.close()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert said == []
+
+
+def test_a_filter_leaves_the_runs_that_it_names(site: Path, browser: Any) -> None:
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    assert page.locator("tr.run:visible").count() == 3
+    page.get_by_label("failed").check()
+    assert page.locator("tr.run:visible th").all_inner_texts() == ["20260102-000000"]
+    page.close()
