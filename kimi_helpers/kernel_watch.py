@@ -83,7 +83,7 @@ def _watch(watch: KernelWatch, kernel: PrivateKernel, seconds: float | None, cal
     while not watch.stop.wait(EVERY):
         if kernel.pid:
             watch.look(kernel.pid)
-        if seconds is not None and time.monotonic() - begun > seconds:
+        if seconds is not None and kernel.group and time.monotonic() - begun > seconds:
             watch.is_overdue = True
             kill_group(kernel.group)
             if not watch.stop.wait(GRACE) and caller == threading.main_thread().ident:

@@ -13,6 +13,7 @@ from kimi_helpers.notebook_verdicts import stamp
 from kimi_helpers.rendering import render_html
 from kimi_helpers.run_record import NotebookRun, Verdict
 from kimi_helpers.run_stages import Stamps, files_made, found
+from kimi_helpers.workspace import write_whole
 
 LONGEST_STREAM = 200_000  # characters of one output that a notebook keeps; a flood goes to a file
 WITHHELD = ".withheld"
@@ -31,6 +32,7 @@ def publish(notebook: NotebookNode, run: NotebookRun, folders: Sequence[Path], b
         before: the files that were there.
     """
     run = replace(run, findings=findings_of(notebook))
+    leak = None
     try:
         _move_floods(notebook, run)
         stamp(notebook, run)
@@ -42,6 +44,11 @@ def publish(notebook: NotebookNode, run: NotebookRun, folders: Sequence[Path], b
         _remove(run)
         reason = f"the executed notebook could not be saved: {error.strerror or error}"
         return replace(run, verdict=Verdict.failed, reason=reason)
+    except Exception as error:  # whatever an output does to the page, the run has a verdict
+        run.html.unlink(missing_ok=True)
+        run = replace(
+            run, verdict=Verdict.failed, reason=f"its page could not be made: {type(error).__name__}: {error}"
+        )
     made = files_made(folders, before)
     leaks = {name: hit for name in made if (hit := find_leak_in_file(found(name, folders[0])))}
     if leak is None and not leaks:
@@ -81,7 +88,7 @@ def _move_floods(notebook: NotebookNode, run: NotebookRun) -> None:
         for output in cell.outputs:
             if output.output_type == "stream" and len(output.text) > LONGEST_STREAM:
                 file = run.executed.with_name(f"{run.executed.stem}.In{number}.{output.name}.txt")
-                file.write_text(output.text, "utf-8")
+                write_whole(file, output.text.encode())
                 half, left = LONGEST_STREAM // 2, len(output.text) - LONGEST_STREAM
                 cut = f"\n... {left:,} more characters are in {file.name} ...\n"
                 output.text = output.text[:half] + cut + output.text[-half:]

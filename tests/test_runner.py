@@ -18,6 +18,7 @@ import papermill
 import pytest
 from nbformat import NotebookNode
 
+from kimi_helpers import run_publishing
 from kimi_helpers.notebook_execution import Limits
 from kimi_helpers.notebook_files import NotebookError
 from kimi_helpers.notebook_parameters import ParameterError
@@ -507,3 +508,37 @@ def test_a_secret_in_a_file_that_a_run_made_is_withheld(tmp_path: Path, monkeypa
     kept = tmp_path / ".withheld" / "run" / "rows.jsonl"
     assert "horse" in kept.read_text()
     assert (kept.parent.stat().st_mode & 0o077, kept.stat().st_mode & 0o077) == (0, 0)
+
+
+def test_a_page_that_cannot_be_made_is_a_failure_with_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def render(*_: Any) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(run_publishing, "render_html", render)
+    (run,) = run_pipeline([write_notebook(tmp_path / "a.ipynb", "1")], [{}], tmp_path / "run")
+    assert (run.verdict, run.reason) == (Verdict.failed, "its page could not be made: RecursionError: too deep")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["verdict"] == "failed"
+    assert read(run.executed).metadata.kimi_run.verdict == "failed"
+    assert "its page could not be made" in read(run.executed).cells[0].source
+
+
+def test_a_run_whose_time_is_over_before_it_begins_is_a_timeout(tmp_path: Path) -> None:
+    run = run_notebook(
+        write_notebook(tmp_path / "a.ipynb", "import time; time.sleep(30)"), {}, tmp_path / "run", limits=Limits(run=0)
+    )
+    assert run.verdict is Verdict.timeout
+    assert run.seconds < 30
+
+
+def test_a_second_tagged_cell_and_a_derived_value_run_nothing(tmp_path: Path) -> None:
+    notebook = write_notebook(tmp_path / "a.ipynb", "1")
+    document = nbformat.read(notebook, as_version=4)
+    document.cells[-1].metadata["tags"] = ["parameters"]
+    nbformat.write(document, notebook)
+    derived = write_notebook(tmp_path / "b.ipynb", parameters='a: str = "x"\nout: str = f"outputs/{a}"')
+    for path, says in ((notebook, "2 cells are tagged"), (derived, "must be a literal")):
+        with pytest.raises(ParameterError, match=says):
+            run_notebook(path, {}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
