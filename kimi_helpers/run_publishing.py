@@ -46,9 +46,10 @@ def publish(notebook: NotebookNode, run: NotebookRun, folders: Sequence[Path], b
         return replace(run, verdict=Verdict.failed, reason=reason)
     except Exception as error:  # whatever an output does to the page, the run has a verdict
         run.html.unlink(missing_ok=True)
-        run = replace(
-            run, verdict=Verdict.failed, reason=f"its page could not be made: {type(error).__name__}: {error}"
-        )
+        reason = f"its page could not be made: {type(error).__name__}: {error}"
+        run = replace(run, verdict=Verdict.failed, reason=reason)
+        stamp(notebook, run)
+        save_notebook(notebook, run.executed)
     made = files_made(folders, before)
     leaks = {name: hit for name in made if (hit := find_leak_in_file(found(name, folders[0])))}
     if leak is None and not leaks:
