@@ -8,11 +8,12 @@ BIN := .venv/bin/python
 # Keys are read from .env into the command's environment, and go nowhere else.
 WITH_KEYS := set -a; test ! -f .env || . ./.env; set +a;
 
-.PHONY: help run lab test environment lock clean
+.PHONY: help run launch site test environment lock clean
 
 help:
 	@echo "make run    run all notebooks headless; pages and data go to outputs/"
-	@echo "make lab    open the notebooks in JupyterLab"
+	@echo "make launch open the notebooks in JupyterLab"
+	@echo "make site   build outputs/site/, pages of all runs to share"
 	@echo "make test   format, lint, types and tests"
 	@echo "make lock   refresh requirements.lock from pyproject.toml"
 	@echo "make clean  remove the environment and what tools cached here; outputs/ stays"
@@ -20,8 +21,13 @@ help:
 run: environment
 	@$(WITH_KEYS) $(BIN) -m kimi_helpers run $(ARGS)
 
-lab: environment
-	@$(WITH_KEYS) $(BIN) -m jupyterlab $(ARGS)
+# data/jupyter turns off the extension that asks another host for news and newer versions.
+launch: environment
+	@$(WITH_KEYS) JUPYTER_CONFIG_PATH="$$PWD/data/jupyter" $(BIN) -m jupyterlab \
+		--LabApp.default_url=/lab/tree/notebooks $(ARGS)
+
+site: environment
+	@$(BIN) -m kimi_helpers site
 
 test: environment
 	$(BIN) -m ruff format --check .

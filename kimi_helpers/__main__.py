@@ -7,6 +7,7 @@ import click
 # What --help says of each verb, so that it imports none of them: some take seconds.
 VERBS = {
     "run": "Run notebooks headless.",
+    "site": "Build pages to share from all runs.",
     "reconstruct": "Turn recorded replies or journals into graded token ids.",
     "prompt-ids": "Print the token ids of prompts.",
     "audit": "Look at every id of a vocabulary, and write what was found.",

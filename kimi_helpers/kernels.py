@@ -41,6 +41,16 @@ class PrivateKernel(AsyncKernelManager):
 
     handed_out: Any = None
 
+    @property
+    def pid(self) -> int | None:
+        """The process, once it is started."""
+        return getattr(self.provisioner, "pid", None)
+
+    @property
+    def group(self) -> int | None:
+        """The process group of the kernel and of all that it starts."""
+        return getattr(self.provisioner, "pgid", None)
+
     def client(self, **options: Any) -> Any:
         self.handed_out = super().client(**options)
         return self.handed_out
@@ -74,21 +84,22 @@ def private_kernel(*unharmed: type[BaseException]) -> Iterator[PrivateKernel]:
 
 async def _stop(kernel: PrivateKernel, idle: bool) -> None:
     await _cancel_leftovers()
-    group: int | None = getattr(kernel.provisioner, "pgid", None)
+    group = kernel.group
     try:
         if kernel.handed_out:
             kernel.handed_out.stop_channels()
         if not idle:
-            _kill(group)
+            kill_group(group)
         if await kernel.is_alive():
             await kernel.shutdown_kernel(now=not idle)
         else:
             await kernel.cleanup_resources()
     finally:
-        _kill(group)  # what the kernel started, too
+        kill_group(group)  # what the kernel started, too
 
 
-def _kill(group: int | None) -> None:
+def kill_group(group: int | None) -> None:
+    """End every process of the group; none where there is none."""
     if group:
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)

@@ -112,7 +112,8 @@ def check_parameters(declared: Mapping[str, Parameter], given: Mapping[str, Any]
 
     A string is converted by the annotation: `"7"` to 7 for `int`, `"false"` to False for `bool`; for `str` it stays as
     it is. A string for a list is a JSON list, or its items between commas. `"None"` and `"null"` mean None where the
-    annotation allows it. Any other value must have the type already.
+    annotation allows it. The items of a list of strings are converted likewise. Any other value must
+    have the type already.
 
     Raises:
         ParameterError: a name that is not declared, a value of another type or one that JSON cannot hold (NaN,
@@ -185,6 +186,8 @@ def _type_of(annotation: ast.expr) -> Any:
 
 def _convert(expected: Any, value: Any) -> Any:
     adapter: TypeAdapter[Any] = TypeAdapter(expected, config=ConfigDict(allow_inf_nan=False))
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return adapter.validate_python(value)  # of a file, in which every plain value is text
     if not isinstance(value, str):
         return adapter.validate_python(value, strict=True)
     members = get_args(expected) if get_origin(expected) is Union else (expected,)

@@ -11,24 +11,23 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 from papermill.execute import remove_error_markers
 
+from kimi_helpers.notebook_execution import Execution, Limits, RunOverdueError
 from kimi_helpers.notebook_files import counted_cells, markdown_cell
 from kimi_helpers.run_record import NotebookRun, Verdict
 
 BANNER_TAG = "kimi-run-banner"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
-def judge(notebook: NotebookNode, cut_short: BaseException | None) -> tuple[Verdict, int | None, str]:
-    """Verdict, n of `In [n]` where the run stopped, and the reason.
-
-    Args:
-        notebook: as papermill saved it.
-        cut_short: what ended the execution; None where all cells ran, or one failed with an error that it holds.
-    """
-    cells = counted_cells(notebook)
-    if cut_short is None:
+def judge(execution: Execution, limits: Limits) -> tuple[Verdict, int | None, str]:
+    """Verdict, n of `In [n]` where the run stopped, and the reason."""
+    cells = counted_cells(execution.notebook)
+    if execution.cut_short is None:
         return _judge_cells(cells)
     begun = [number for number, cell in enumerate(cells, 1) if cell.metadata.get("papermill", {}).get("start_time")]
-    verdict, reason = _judge_end(cut_short)
+    verdict, reason = _judge_end(execution.cut_short, limits)
+    if verdict is Verdict.kernel_died and execution.memory:
+        reason = f"{reason}; {execution.memory}"
     return verdict, begun[-1] if begun else None, reason
 
 
@@ -42,12 +41,14 @@ def _judge_cells(cells: Sequence[NotebookNode]) -> tuple[Verdict, int | None, st
     return Verdict.succeeded, None, ""
 
 
-def _judge_end(cut_short: BaseException) -> tuple[Verdict, str]:
+def _judge_end(cut_short: BaseException, limits: Limits) -> tuple[Verdict, str]:
     message = str(cut_short)
     lines = message.split("\n")
     match cut_short:
+        case RunOverdueError():
+            end = Verdict.timeout, f"the whole run took longer than its {limits.run:g} seconds"
         case KeyboardInterrupt():
-            end = Verdict.interrupted, "interrupted from outside (Ctrl-C)"
+            end = Verdict.interrupted, "interrupted from outside (Ctrl-C, or a request to end)"
         case CellTimeoutError() if "IOPub" in lines[1]:
             end = Verdict.failed, "some output of the cell was lost on its way from the kernel"
         case CellTimeoutError():
@@ -67,7 +68,7 @@ def stamp(notebook: NotebookNode, run: NotebookRun) -> None:
     Takes out what papermill says wrongly (cells that never began are pending, not completed) and paths of this machine.
     """
     remove_error_markers(notebook)
-    notebook.metadata.pop("widgets", None)
+    _remove_widgets(notebook)
     notebook.metadata["kimi_run"] = nbformat.from_dict(run.record())  # type: ignore[no-untyped-call]
     notebook.metadata.setdefault("papermill", {}).update(
         input_path=run.notebook, output_path=run.executed.name, exception=run.verdict is not Verdict.succeeded
@@ -80,6 +81,15 @@ def stamp(notebook: NotebookNode, run: NotebookRun) -> None:
         counted_cells(notebook)[run.cell - 1].metadata.setdefault("papermill", {})["status"] = "failed"
     if run.verdict is not Verdict.succeeded:
         notebook.cells.insert(0, _banner(notebook, run))
+
+
+def _remove_widgets(notebook: NotebookNode) -> None:
+    """A widget needs the kernel that made it: a saved one is blank, and GitHub refuses the whole notebook for it."""
+    notebook.metadata.pop("widgets", None)
+    for cell in counted_cells(notebook):
+        for output in cell.outputs:
+            output.get("data", {}).pop(WIDGET, None)
+        cell.outputs = [output for output in cell.outputs if output.get("data", True)]
 
 
 def _banner(notebook: NotebookNode, run: NotebookRun) -> NotebookNode:

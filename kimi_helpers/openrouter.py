@@ -7,7 +7,6 @@ transforms, errors). Nothing here reads a reply: see `replies`.
 import asyncio
 import ipaddress
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ import httpx
 from pydantic import SecretStr
 
 from kimi_helpers.formats import format_of_model
+from kimi_helpers.keys import get_key
 from kimi_helpers.prompts import Prompt
 
 HOST = "openrouter.ai"
@@ -62,14 +62,15 @@ class Transfer:
 
 
 def api_key() -> SecretStr:
-    """The key from the environment, in a class that shows it nowhere.
+    """The key from the environment or `.env`, in a class that shows it nowhere.
 
     Raises:
         OpenRouterError: it is not set, or has characters that no HTTP header takes.
     """
-    key = SecretStr(os.environ.get(KEY_VARIABLE, "").strip())
-    if not key:
-        raise OpenRouterError(f"{KEY_VARIABLE} is not set: export it in the shell that starts this program or Jupyter.")
+    try:
+        key = get_key(KEY_VARIABLE)
+    except LookupError as error:
+        raise OpenRouterError(str(error)) from None
     # httpx repeats a header it cannot send in its error: such a key must not get that far.
     if not all("!" <= character <= "~" for character in key.get_secret_value()):
         raise OpenRouterError(f"{KEY_VARIABLE} holds a blank or a character outside ASCII: copy the key again.")

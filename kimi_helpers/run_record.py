@@ -8,15 +8,18 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from kimi_helpers.workspace import write_whole
 
@@ -52,6 +55,13 @@ class NotebookRun:
         started, finished: ISO 8601, UTC.
         seconds: wall time of the execution.
         executed, html: the two files written. Both are absent where a secret was found in one of them.
+        code_sha256: digest of the package and its data.
+        inputs: parameter -> digest of the file or folder that it names.
+        vocabulary_sha256: digest of the rank file; None where there is none at the place that is named.
+        peak_bytes: most memory that the kernel held at once; None where it was not seen.
+        findings: the lines under the notebook's last heading, as the run filled them in.
+        made: file that the run made or changed -> its size and SHA-256; from the run's folder.
+        is_kept: the run is of an earlier time, and was not done again since nothing it rests on has changed.
     """
 
     notebook: str
@@ -65,6 +75,20 @@ class NotebookRun:
     seconds: float
     executed: Path
     html: Path
+    code_sha256: str = ""
+    inputs: dict[str, str] = field(default_factory=dict)
+    vocabulary_sha256: str | None = None
+    peak_bytes: int | None = None
+    findings: tuple[str, ...] = ()
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)
+    is_kept: bool = False
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any], executed: Path, html: Path) -> "NotebookRun":
+        """The run that `record` tells of, kept from then."""
+        told = {name: value for name, value in record.items() if name in cls.__dataclass_fields__}
+        told |= {"verdict": Verdict(record["verdict"]), "findings": tuple(record.get("findings", ()))}
+        return cls(**told, executed=executed, html=html, is_kept=True)
 
     def record(self) -> dict[str, Any]:
         """The run as JSON values; its files bear the notebook's name."""
@@ -78,13 +102,24 @@ class NotebookRun:
             "started": self.started,
             "finished": self.finished,
             "seconds": self.seconds,
+            "code_sha256": self.code_sha256,
+            "inputs": self.inputs,
+            "vocabulary_sha256": self.vocabulary_sha256,
+            "peak_bytes": self.peak_bytes,
+            "findings": list(self.findings),
+            "made": self.made,
         }
 
 
-def new_run_dir(outputs: Path) -> Path:
-    """A new folder `YYYYMMDD-HHMMSS` (UTC) in `outputs`; with `-2`, `-3` ... where another run has the name."""
+def slug(text: str) -> str:
+    """The text as part of a file's name: a model's `author/name`, `{}` and blanks become dashes."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:60]
+
+
+def new_run_dir(outputs: Path, label: str = "") -> Path:
+    """A new folder `YYYYMMDD-HHMMSS[-label]` (UTC) in `outputs`; with `-2`, `-3` ... where another run has the name."""
     outputs.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    stamp = "-".join(filter(None, (datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), slug(label))))
     name, taken = stamp, 1
     while True:
         try:
@@ -120,6 +155,7 @@ def write_manifest(run_dir: Path, notebooks: Sequence[Path], runs: Sequence[Note
         "seconds": round(sum(run.seconds for run in runs), 3),
         "notebooks": [run.record() for run in runs] + waiting,
         "git": git_state(notebooks[0].resolve().parent) if notebooks else None,
+        "host": host(),
         "environment": environment(),
         "artifacts": artifacts(run_dir) if over else {},
     }
@@ -146,6 +182,16 @@ def environment() -> dict[str, Any]:
         "implementation": sys.implementation.name,
         "platform": platform.platform(),
         "packages": dict(sorted(packages.items(), key=lambda item: item[0].casefold())),
+    }
+
+
+def host() -> dict[str, Any]:
+    """What kind of machine this is; not which."""
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
     }
 
 

@@ -1,4 +1,4 @@
-"""Makes `.venv` from `requirements.lock`: the first step of `make run`, `make lab` and `make test`.
+"""Makes `.venv` from `requirements.lock`: the first step of `make run`, `make launch` and `make test`.
 
 It runs on the system's own Python before anything is installed: the standard library alone, and nothing that an old
 Python cannot read, so that one gets a sentence and no syntax error.

@@ -1,8 +1,20 @@
 """Which names and texts count as secrets."""
 
+import html
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from kimi_helpers.leaks import find_leak, is_secret_name
+from kimi_helpers import leaks, workspace
+from kimi_helpers.leaks import find_leak, find_leak_in_file, is_secret_name
 
 
 @pytest.mark.parametrize(
@@ -48,3 +60,50 @@ def test_the_value_of_a_secret_variable_is_found_and_not_told(variable: str, mon
 def test_a_value_too_short_to_be_a_secret_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "seven77")
     assert find_leak("seven77") is None
+
+
+@pytest.fixture
+def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A key that stands in `.env` alone."""
+    monkeypatch.setattr(workspace, "ROOT", tmp_path)
+    (tmp_path / ".env").write_text("SOME_API_KEY='<correct> \"horse\"'\n")
+    return '<correct> "horse"'
+
+
+def write_parquet(path: Path, text: str) -> None:
+    pq.write_table(pa.table({"messages": [[{"role": "user", "content": text}]], "n": [1]}), path, compression="zstd")
+
+
+def write_sqlite(path: Path, text: str) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE exchanges (n INTEGER, body BLOB)")
+        packed = pa.compress(text.encode() * 2, codec="zstd", asbytes=True)
+        database.execute("INSERT INTO exchanges VALUES (1, ?)", (packed,))
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("rows.parquet", write_parquet),
+        ("journal.sqlite", write_sqlite),
+        ("rows.jsonl", lambda path, text: path.write_text(json.dumps({"a": text}))),
+        ("page.html", lambda path, text: path.write_text(html.escape(text))),
+        ("run.log", lambda path, text: path.write_text(f"GET https://host.invalid/?key={quote(text)}")),
+        ("no.parquet", lambda path, text: path.write_text(text)),
+        ("large.bin", lambda path, text: path.write_bytes(b"\xff" * (leaks.BLOCK - 5) + text.encode() + b"\xff" * 99)),
+    ],
+)
+def test_a_secret_is_found_in_every_kind_of_file(
+    tmp_path: Path, secret: str, name: str, write: Callable[[Path, str], Any]
+) -> None:
+    write(tmp_path / name, "nothing to see")
+    assert find_leak_in_file(tmp_path / name) is None
+    (tmp_path / name).unlink()
+    write(tmp_path / name, secret)
+    assert find_leak_in_file(tmp_path / name) == "the value of SOME_API_KEY"
+
+
+def test_the_words_of_a_model_are_not_taken_for_a_key(tmp_path: Path) -> None:
+    for name, leak in (("rows.jsonl", None), ("figures.json", "a text shaped like an API key")):
+        (tmp_path / name).write_text('{"content": "set it to sk-proj-Ab3dEf6hIj9kLm2n"}')
+        assert find_leak_in_file(tmp_path / name) == leak

@@ -10,6 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +141,95 @@ def test_parameters_come_from_files_and_the_command_line_which_wins(workspace: W
     assert workspace.given() == [{"replies": "from a file", "truth": "", "shown": 7, "out": f"outputs/{run_dir.name}"}]
 
 
+def test_a_parameter_given_twice_makes_two_runs_and_a_table(workspace: Workspace) -> None:
+    workspace.write(
+        "05_set",
+        'dataset: str = "B1"  # a name\nmodel: str = ""  # a slug\nout: str = "o"  # a folder',
+        "assert dataset != 'B5', 'no B5'",
+    )
+    (workspace.root / "a.yaml").write_text("matrix:\n  model: [moonshotai/kimi-k2.5]\n")
+    result = invoke("run", "05_set", "-f", "a.yaml", "-p", "dataset", "B5", "-p", "dataset", "a/{b}")
+    assert result.exit_code == 1
+    assert [run_dir.name[15:] for run_dir in workspace.runs] in (["-B5", "-a-b"], ["-a-b", "-B5"])
+    header, first, second = result.stdout.splitlines()[-3:]
+    assert header.split() == ["verdict", "dataset", "seconds", "folder", "reason"]
+    assert first.split()[:2] == ["failed", "B5"]
+    assert "AssertionError: no B5" in first
+    assert second.split()[:2] == ["succeeded", "a/{b}"]
+    manifests = [json.loads((run_dir / "run.json").read_text()) for run_dir in workspace.runs]
+    given = [manifest["notebooks"][0]["parameters"] for manifest in manifests]
+    assert {values["model"] for values in given} == {"moonshotai/kimi-k2.5"}
+    assert all(
+        values["out"] == f"outputs/{run_dir.name}" for values, run_dir in zip(given, workspace.runs, strict=True)
+    )
+
+
+def test_a_run_goes_on_where_nothing_has_changed(workspace: Workspace) -> None:
+    make = "import pathlib; pathlib.Path(ROOT, out, 'journal.sqlite').write_bytes(base_url.encode())"
+    root = f"ROOT = {str(workspace.root)!r}"
+    workspace.write("03_generation", 'base_url: str = "loopback"  # an address\nout: str = "o"  # a folder', root, make)
+    failing = workspace.write("04_reconstruction", 'replies: str = ""  # a path\nout: str = "o"  # a folder', "1 / 0")
+    assert invoke("run").exit_code == 1
+    (run_dir,) = workspace.runs
+    failing.unlink()
+    workspace.write("04_reconstruction", 'replies: str = ""  # a path\nout: str = "o"  # a folder', "print(1)")
+    result = invoke("run", "--resume", run_dir)
+    assert result.exit_code == 0, result.output
+    assert "succeeded    03_generation.ipynb  unchanged since then, not run again" in result.stdout
+    assert "unchanged" not in next(line for line in result.stdout.splitlines() if "04_rec" in line)
+    both = invoke("run", "--resume", run_dir).stdout
+    assert both.count("unchanged since then, not run again") == 2
+    # what a notebook made is not there any more as it was: it is made again
+    (run_dir / "journal.sqlite").write_bytes(b"changed")
+    again = invoke("run", "--resume", run_dir).stdout.splitlines()
+    assert "unchanged" not in again[0]
+    changed = invoke("run", "--resume", run_dir, "-p", "base_url", "http://127.0.0.1:1")
+    assert "unchanged" not in changed.stdout
+    assert [entry["verdict"] for entry in json.loads((run_dir / "run.json").read_text())["notebooks"]] == [
+        "succeeded"
+    ] * 2
+
+
+def test_only_a_run_can_be_gone_on_with(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "holds no run to go on with" in refused(invoke("run", "--resume", tmp_path / "empty"))
+    told = refused(invoke("run", "--resume", tmp_path, "-p", "shown", "1", "-p", "shown", "2"))
+    assert told == "--resume goes on with one run; give each parameter once"
+
+
+def test_a_run_gets_the_seconds_that_are_given(workspace: Workspace) -> None:
+    slow = workspace.write("05_slow", 'out: str = "o"  # a folder', "import time; time.sleep(60)")
+    result = invoke("run", slow, "--run-timeout", "3")
+    assert result.exit_code == 1
+    assert re.match(r"timeout +05_slow\.ipynb .* the whole run took longer than its 3 seconds", result.stdout)
+
+
+def test_a_request_to_end_is_taken_as_ctrl_c(workspace: Workspace) -> None:
+    begun = workspace.root / "begun"
+    sleep = f"open({str(begun)!r}, 'w').close()\nimport time; time.sleep(60)"
+    slow = workspace.write("05_slow", 'out: str = "o"  # a', sleep)
+
+    def end() -> None:
+        while not begun.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end, daemon=True).start()
+    result = invoke("run", slow, "03_generation")
+    assert result.exit_code == 130
+    assert result.stdout.startswith("interrupted  05_slow.ipynb")
+    assert "03_generation" not in result.stdout
+
+
+def test_a_log_has_a_line_a_notebook(workspace: Workspace) -> None:
+    workspace.write("05_set", 'out: str = "o"  # a', "from tqdm import tqdm\nfor _ in tqdm(range(1000)): pass")
+    result = invoke("run", "05_set", "03_generation")
+    assert result.exit_code == 0
+    assert "\r" not in result.output
+    assert [line.split()[1] for line in result.output.splitlines()[:2]] == ["05_set.ipynb", "03_generation.ipynb"]
+    assert result.stderr == ""
+
+
 def test_an_error_in_a_cell_ends_the_run_with_exit_code_1(workspace: Workspace) -> None:
     failing = workspace.write("03_generation", 'out: str = "o"  # a folder', "raise ValueError('no such luck')")
     result = invoke("run", failing, "04_reconstruction.ipynb")
@@ -190,13 +281,17 @@ def test_wrong_arguments_run_nothing(workspace: Workspace, arguments: tuple[str,
     [
         (b"shown: 5\nkey: 'sk-or-v1-secret\n", "is not YAML: line 3: found unexpected end of stream"),
         (b"\xff\xfe\x00", "is not YAML: 'utf-8' codec can't decode byte 0xff"),
-        (b"shown: 2026-99-99\n", "is not YAML: month must be in 1..12"),
+        (b"shown: 2026-99-99\n", "parameter shown is int, not '2026-99-99'"),
+        (b"shown: 1:30\n", "parameter shown is int, not '1:30'"),
+        (b"shown: 1\nshown: 2\n", "is not YAML: line 1: shown is given twice; keep one"),
+        (b"matrix: [1]\n", "matrix does not map names to lists"),
+        (b"matrix:\n  shown: []\n", "matrix does not map names to lists"),
         (b"shown: " + b"[" * 2_000, "is not YAML: maximum recursion depth exceeded"),
         (b"shown: !!python/object/apply:os.getcwd []\n", "is not YAML: line 1: could not determine a constructor"),
         (b"- shown\n", "does not map parameter names to values; write lines of `name: value`"),
-        (b"7: shown\n", "does not map parameter names to values"),
+        (b"7: shown\n", "there is no parameter 7; declared are: replies"),
         (b"", "does not map parameter names to values"),
-        (b"shown: yes\n", "parameter shown is int, not True"),
+        (b"shown: yes\n", "parameter shown is int, not 'yes'"),
     ],
 )
 def test_a_file_of_parameters_that_is_none_is_refused(workspace: Workspace, content: bytes, says: str) -> None:

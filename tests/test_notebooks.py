@@ -4,16 +4,25 @@
 
 import ast
 import re
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
+from bs4 import BeautifulSoup
 from nbformat import NotebookNode
 
 from kimi_helpers.leaks import find_leak, is_secret_name
+from kimi_helpers.notebook_execution import Limits
 from kimi_helpers.notebook_files import has_tag, load_notebook, text_of
 from kimi_helpers.notebook_parameters import PARAMETERS_TAG, read_parameters
+from kimi_helpers.page_safety import faults_of_page
+from kimi_helpers.pipeline import known_pipeline
+from kimi_helpers.run_record import Verdict
+from kimi_helpers.runner import run_notebook
+from kimi_helpers.workspace import ROOT
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
@@ -105,3 +114,75 @@ def test_it_holds_no_secret_and_no_path_of_a_machine(path: Path) -> None:
     text = text_of(load_notebook(path))
     assert find_leak(text) is None
     assert re.findall(r"(?:/home/|/Users/|/root/|[A-Z]:\\\\)\S*", text) == []
+
+
+# The notebooks as they run: each by itself, as CI does, with the least that `data/pipeline.toml` gives it.
+
+
+@each_notebook
+def test_it_runs_headless_and_its_page_can_be_shared(path: Path, tmp_path: Path) -> None:
+    given = {"out": str(tmp_path / "out")} | known_pipeline().smallest.get(path.stem, {})
+    run = run_notebook(path, given, tmp_path / "run", limits=Limits(cell=600))
+    assert (run.verdict, run.reason) == (Verdict.succeeded, "")
+    pages = sorted((tmp_path / "run").glob("*.html"))
+    assert pages
+    assert [fault for page in pages for fault in faults_of_page(page)] == []
+    pictures = [picture for page in pages for picture in BeautifulSoup(page.read_text("utf-8"), "html.parser")("img")]
+    assert [picture for picture in pictures if len(str(picture["alt"])) < 20 or "not describe" in picture["alt"]] == []
+    assert run.findings
+    assert run.peak_bytes
+
+
+# The README names them all, and its lines work as they are written.
+
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_readme_has_an_index_of_the_notebooks() -> None:
+    rows = re.findall(r"^\| `notebooks/(\w+\.ipynb)` \| (\S.*\?) \|$", README, re.MULTILINE)
+    assert [name for name, _ in rows] == [path.name for path in NOTEBOOKS]
+
+
+@each_notebook
+def test_plain_papermill_runs_it_as_the_readme_says(path: Path, tmp_path: Path) -> None:
+    """The README's line, with this notebook in the place of the one it names and its smallest parameters."""
+    (line,) = re.findall(r"^ +(\.venv/bin/papermill notebooks/\S+ out\.ipynb)", README, re.MULTILINE)
+    command = (
+        line.replace("04_reconstruction.ipynb", path.name).replace("out.ipynb", str(tmp_path / "out.ipynb")).split()
+    )
+    given = {"out": str(tmp_path / "made")} | known_pipeline().smallest.get(path.stem, {})
+    options = [part for name, value in given.items() for part in ("-p", name, str(value))]
+    done = subprocess.run(
+        [*command, *options, "--no-progress-bar"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    executed = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    assert all(cell.execution_count for cell in executed.cells if cell.cell_type == "code" and cell.source.strip())
+
+
+def test_every_link_of_the_documents_leads_somewhere() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        links = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text("utf-8"))
+        missing = [link for link in links if not (page.parent / link).exists()]
+        assert missing in ([], ["datasets.md"])
+
+
+# Commits are checked by the same tools.
+
+
+def hooks() -> dict[str, list[str]]:
+    """Name -> command of each hook."""
+    repos = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    return {hook["id"]: hook["entry"].split() for repo in repos for hook in repo["hooks"]}
+
+
+def test_a_commit_of_a_bad_notebook_is_stopped(tmp_path: Path) -> None:
+    assert set(hooks()) == {"ruff-format", "ruff-check", "mypy", "notebooks"}
+    assert "tests/test_notebooks.py" in hooks()["notebooks"]
+    bad = tmp_path / "bad.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import os\nx=undefined")]), bad)
+    for name in ("ruff-format", "ruff-check"):
+        check = ["--check"] if name == "ruff-format" else []
+        for path, code in ((bad, 1), (NOTEBOOKS[0], 0)):
+            done = subprocess.run([*hooks()[name], *check, str(path)], cwd=ROOT, capture_output=True, check=False)
+            assert done.returncode == code, (name, path, done.stdout)

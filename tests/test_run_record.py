@@ -70,6 +70,12 @@ def test_the_manifest_says_what_ran_and_how_it_ended(tmp_path: Path) -> None:
         "started": "2026-11-29T00:00:02+00:00",
         "finished": "2026-11-29T00:01:02+00:00",
         "seconds": 2.5,
+        "code_sha256": "",
+        "inputs": {},
+        "vocabulary_sha256": None,
+        "peak_bytes": None,
+        "findings": [],
+        "made": {},
     }
     digest = hashlib.sha256(b"{}\n").hexdigest()
     assert manifest["artifacts"] == {"deep/rows.jsonl": {"bytes": 3, "sha256": digest}}

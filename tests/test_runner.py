@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import papermill
 import pytest
 from nbformat import NotebookNode
 
+from kimi_helpers import run_publishing
+from kimi_helpers.notebook_execution import Limits
 from kimi_helpers.notebook_files import NotebookError
 from kimi_helpers.notebook_parameters import ParameterError
 from kimi_helpers.run_record import NotebookRun, Verdict, file_sha256
@@ -196,7 +199,7 @@ def test_a_cell_that_takes_too_long_is_a_timeout(tmp_path: Path) -> None:
     slow = (
         f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\nprint('begun', flush=True)\ntime.sleep(60)"
     )
-    run = run_notebook(write_notebook(tmp_path / "a.ipynb", slow, "2"), {}, tmp_path / "run", cell_timeout=4)
+    run = run_notebook(write_notebook(tmp_path / "a.ipynb", slow, "2"), {}, tmp_path / "run", limits=Limits(cell=4))
     executed = assert_stopped(run, Verdict.timeout, 2, ["2"])
     assert "after 4 seconds" in run.reason
     assert streams(executed) == "begun\n"
@@ -225,7 +228,7 @@ def test_ctrl_c_stops_the_pipeline_and_the_kernel(tmp_path: Path) -> None:
     second = write_notebook(tmp_path / "b.ipynb", "1")
     code = (
         "import sys; from pathlib import Path; from kimi_helpers.runner import run_pipeline\n"
-        "runs = run_pipeline([Path(p) for p in sys.argv[2:]], {}, Path(sys.argv[1]))\n"
+        "runs = run_pipeline([Path(p) for p in sys.argv[2:]], [{}, {}], Path(sys.argv[1]))\n"
         "sys.exit(runs[-1].verdict.exit_code)"
     )
     command = [sys.executable, "-c", code, *map(str, (tmp_path / "run", first, second))]
@@ -273,7 +276,7 @@ def test_a_bad_parameter_is_refused_before_anything_is_written(
     notebooks = [write_notebook(tmp_path / "a.ipynb", "1"), write_notebook(tmp_path / "b.ipynb", "1", parameters="")]
     for run in (
         lambda: run_notebook(notebooks[0], given, tmp_path / "run"),
-        lambda: run_pipeline(notebooks, given, tmp_path / "run"),
+        lambda: run_pipeline(notebooks, plan_parameters(notebooks, given), tmp_path / "run"),
     ):
         with pytest.raises(ParameterError, match=says):
             run()
@@ -295,7 +298,7 @@ def test_a_pipeline_stops_at_the_first_that_does_not_succeed(tmp_path: Path) -> 
         write_notebook(tmp_path / "03_c.ipynb", "1", parameters=""),
     ]
     run_dir = tmp_path / "run"
-    runs = run_pipeline(notebooks, {"text": str(run_dir)}, run_dir)
+    runs = run_pipeline(notebooks, plan_parameters(notebooks, {"text": str(run_dir)}), run_dir)
     assert [run.verdict for run in runs] == [Verdict.succeeded, Verdict.failed]
     manifest = json.loads((run_dir / "run.json").read_text("utf-8"))
     assert manifest["verdict"] == "failed"
@@ -310,7 +313,7 @@ def test_a_pipeline_stops_at_the_first_that_does_not_succeed(tmp_path: Path) -> 
 def test_a_secret_that_a_notebook_prints_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "correct horse battery")
     leak = "import os\nraise ValueError('401 for ' + os.environ['SOME_API_KEY'])"
-    runs = run_pipeline([write_notebook(tmp_path / "a.ipynb", "1", leak)], {}, tmp_path / "run")
+    runs = run_pipeline([write_notebook(tmp_path / "a.ipynb", "1", leak)], [{}], tmp_path / "run")
     assert (runs[0].verdict, runs[0].cell) == (Verdict.failed, 3)
     assert "the value of SOME_API_KEY" in runs[0].reason
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
@@ -336,7 +339,7 @@ def test_a_secret_in_one_of_the_two_files_is_kept_in_neither(
 def test_no_notebook_is_overwritten(tmp_path: Path) -> None:
     notebook = write_notebook(tmp_path / "a.ipynb", "1")
     before = notebook.read_bytes()
-    for refused in (lambda: run_notebook(notebook, {}, tmp_path), lambda: run_pipeline([notebook], {}, tmp_path)):
+    for refused in (lambda: run_notebook(notebook, {}, tmp_path), lambda: run_pipeline([notebook], [{}], tmp_path)):
         with pytest.raises(NotebookError, match="would be overwritten"):
             refused()
     assert notebook.read_bytes() == before
@@ -346,7 +349,7 @@ def test_no_notebook_is_overwritten(tmp_path: Path) -> None:
 def test_two_notebooks_of_one_name_are_refused(tmp_path: Path) -> None:
     notebooks = [write_notebook(tmp_path / folder / "a.ipynb", "1") for folder in ("x", "y")]
     with pytest.raises(NotebookError, match="same file name"):
-        run_pipeline(notebooks, {}, tmp_path / "run")
+        run_pipeline(notebooks, [{}, {}], tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -358,3 +361,184 @@ def test_a_run_whose_execution_breaks_has_a_verdict(tmp_path: Path, monkeypatch:
     run = run_notebook(write_notebook(tmp_path / "a.ipynb", "1"), {}, tmp_path / "run")
     assert (run.verdict, run.cell, run.reason) == (Verdict.failed, None, "OSError: no space left on device")
     assert read(run.executed).metadata.kimi_run.verdict == "failed"
+
+
+def test_a_run_that_takes_too_long_as_a_whole_is_a_timeout(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    quick = "import time; time.sleep(1.5)"
+    slow = (
+        f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\nprint('begun', flush=True)\ntime.sleep(60)"
+    )
+    notebooks = [
+        write_notebook(tmp_path / "a.ipynb", quick),
+        write_notebook(tmp_path / "b.ipynb", slow, "2"),
+    ]
+    runs = run_pipeline(notebooks, [{}, {}], tmp_path / "run", limits=Limits(cell=60, run=6))
+    assert [run.verdict for run in runs] == [Verdict.succeeded, Verdict.timeout]
+    executed = assert_stopped(runs[1], Verdict.timeout, 2, ["2"])
+    assert runs[1].reason == "the whole run took longer than its 6 seconds"
+    assert streams(executed) == "begun\n"
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["verdict"] == "timeout"
+    assert gone(int(pid.read_text()))
+
+
+def test_the_memory_of_a_kernel_that_died_is_told(tmp_path: Path) -> None:
+    hungry = "import os, time\nheld = b'x' * 300_000_000\ntime.sleep(1.5)\nos.kill(os.getpid(), 9)"
+    run = run_notebook(write_notebook(tmp_path / "a.ipynb", hungry), {}, tmp_path / "run")
+    assert run.verdict is Verdict.kernel_died
+    assert re.search(
+        r"it held 0\.[3-9]\d GiB when last seen \(peak .*\), and the machine had [\d.]+ GiB left", run.reason
+    )
+    assert run.peak_bytes is not None
+    assert run.peak_bytes > 300_000_000
+    assert read(run.executed).metadata.kimi_run.peak_bytes == run.peak_bytes
+
+
+def test_a_flood_of_output_is_cut_in_the_notebook_and_kept_in_a_file(tmp_path: Path) -> None:
+    flood = "for n in range(200_000): print(n)"
+    run = run_notebook(write_notebook(tmp_path / "a.ipynb", flood, "2"), {}, tmp_path / "run")
+    assert run.verdict is Verdict.succeeded
+    whole = "".join(f"{n}\n" for n in range(200_000))
+    assert (tmp_path / "run" / "a.In2.stdout.txt").read_text() == whole
+    kept = streams(read(run.executed))
+    assert kept.startswith("0\n1\n2\n")
+    assert kept.endswith("199998\n199999\n")
+    assert f"... {len(whole) - 200_000:,} more characters are in a.In2.stdout.txt ..." in kept
+    assert run.html.stat().st_size < 2_000_000
+    assert set(run.made) == {"a.In2.stdout.txt", "a.html", "a.ipynb"}
+
+
+def test_no_widget_is_left_in_the_outputs(tmp_path: Path) -> None:
+    widget = (
+        "from IPython.display import display\n"
+        "view = {'application/vnd.jupyter.widget-view+json': {'model_id': 'x'}}\n"
+        "display(view | {'text/plain': 'bar at 100%'}, raw=True)\ndisplay(view, raw=True)"
+    )
+    run = run_notebook(write_notebook(tmp_path / "a.ipynb", widget), {}, tmp_path / "run")
+    text = run.executed.read_text()
+    assert "widget" not in json.dumps([cell.get("outputs", []) for cell in json.loads(text)["cells"]])
+    assert "widgets" not in read(run.executed).metadata
+    assert [output.data for output in read(run.executed).cells[-1].outputs] == [{"text/plain": "bar at 100%"}]
+    assert "bar at 100%" in run.html.read_text()
+
+
+def test_a_full_disk_at_save_is_a_failure_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    """A file system of 600 kB in a mount namespace of its own: the notebook's output does not fit."""
+    notebook = write_notebook(
+        tmp_path / "a.ipynb", "import os\nfrom IPython.display import HTML\nHTML(os.urandom(400_000).hex())"
+    )
+    (tmp_path / "small").mkdir()
+    code = (
+        "import sys; from pathlib import Path; from kimi_helpers.runner import run_notebook\n"
+        "run = run_notebook(Path(sys.argv[1]), {}, Path(sys.argv[2]))\n"
+        "print(run.verdict, '|', run.reason, '|', sorted(path.name for path in Path(sys.argv[2]).iterdir()))"
+    )
+    mounted = 'mount -t tmpfs -o size=600k none "$1" || exit 77; exec "$2" -c "$3" "$4" "$1/run"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounted, "sh"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "small"), sys.executable, code, str(notebook)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("this machine allows no mount of one's own: a full disk cannot be made")
+    assert done.stdout == "failed | the executed notebook could not be saved: No space left on device | []\n", (
+        done.stderr
+    )
+
+
+def test_two_runs_at_once_into_one_folder_are_refused(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    slow = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(60)"
+    code = (
+        "import sys; from pathlib import Path; from kimi_helpers.runner import run_notebook\n"
+        "run_notebook(Path(sys.argv[1]), {}, Path(sys.argv[2]))"
+    )
+    first = subprocess.Popen(
+        [sys.executable, "-c", code, str(write_notebook(tmp_path / "a.ipynb", slow)), str(tmp_path / "run")]
+    )
+    while not begun.exists():
+        assert first.poll() is None
+        time.sleep(0.05)
+    other = write_notebook(tmp_path / "b.ipynb", "1")
+    with pytest.raises(NotebookError, match="belongs to a run that is under way"):
+        run_notebook(other, {}, tmp_path / "run")
+    assert not (tmp_path / "run" / "b.ipynb").exists()
+    first.send_signal(signal.SIGINT)
+    first.wait(timeout=30)
+    assert run_notebook(other, {}, tmp_path / "run").verdict is Verdict.succeeded
+
+
+def test_a_kernel_does_not_outlive_a_runner_that_was_killed(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    slow = (
+        f"import os, pathlib, time\nbeside = pathlib.Path({str(pid)!r} + '.new')\n"
+        f"beside.write_text(str(os.getpid()))\nbeside.rename({str(pid)!r})\ntime.sleep(60)"
+    )
+    code = (
+        "import sys; from pathlib import Path; from kimi_helpers.runner import run_pipeline\n"
+        "run_pipeline([Path(sys.argv[1])], [{}], Path(sys.argv[2]))"
+    )
+    notebook = write_notebook(tmp_path / "a.ipynb", slow)
+    runner = subprocess.Popen([sys.executable, "-c", code, str(notebook), str(tmp_path / "run")])
+    while not pid.exists():
+        assert runner.poll() is None
+        time.sleep(0.05)
+    runner.kill()
+    runner.wait()
+    assert gone(int(pid.read_text()))
+    # what was done is there, and nothing says that it succeeded
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["verdict"] is None
+    assert read(tmp_path / "run" / ".a.running.ipynb").cells[1].execution_count == 1
+
+
+def test_a_secret_in_a_file_that_a_run_made_is_withheld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "correct horse battery")
+    write = (
+        "import json, os, pathlib\n"
+        "pathlib.Path(text, 'rows.jsonl').write_text(json.dumps({'a': os.environ['SOME_API_KEY']}))"
+    )
+    run_dir = tmp_path / "run"
+    notebook = write_notebook(tmp_path / "a.ipynb", write)
+    (run,) = run_pipeline([notebook], [{"text": str(run_dir)}], run_dir)
+    assert run.verdict is Verdict.failed
+    assert "the value of SOME_API_KEY is in rows.jsonl" in run.reason
+    assert [path.name for path in run_dir.iterdir()] == ["run.json"]
+    kept = tmp_path / ".withheld" / "run" / "rows.jsonl"
+    assert "horse" in kept.read_text()
+    assert (kept.parent.stat().st_mode & 0o077, kept.stat().st_mode & 0o077) == (0, 0)
+
+
+def test_a_page_that_cannot_be_made_is_a_failure_with_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def render(*_: Any) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(run_publishing, "render_html", render)
+    (run,) = run_pipeline([write_notebook(tmp_path / "a.ipynb", "1")], [{}], tmp_path / "run")
+    assert (run.verdict, run.reason) == (Verdict.failed, "its page could not be made: RecursionError: too deep")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["verdict"] == "failed"
+    assert read(run.executed).metadata.kimi_run.verdict == "failed"
+    assert "its page could not be made" in read(run.executed).cells[0].source
+
+
+def test_a_run_whose_time_is_over_before_it_begins_is_a_timeout(tmp_path: Path) -> None:
+    run = run_notebook(
+        write_notebook(tmp_path / "a.ipynb", "import time; time.sleep(30)"), {}, tmp_path / "run", limits=Limits(run=0)
+    )
+    assert run.verdict is Verdict.timeout
+    assert run.seconds < 30
+
+
+def test_a_second_tagged_cell_and_a_derived_value_run_nothing(tmp_path: Path) -> None:
+    notebook = write_notebook(tmp_path / "a.ipynb", "1")
+    document = nbformat.read(notebook, as_version=4)
+    document.cells[-1].metadata["tags"] = ["parameters"]
+    nbformat.write(document, notebook)
+    derived = write_notebook(tmp_path / "b.ipynb", parameters='a: str = "x"\nout: str = f"outputs/{a}"')
+    for path, says in ((notebook, "2 cells are tagged"), (derived, "must be a literal")):
+        with pytest.raises(ParameterError, match=says):
+            run_notebook(path, {}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
