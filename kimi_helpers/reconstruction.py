@@ -298,8 +298,8 @@ def _borders_inside(reading: Reading, reply: Reply, vocabulary: Vocabulary) -> i
     """
     if not reply.chunk_texts:
         return None
-    ids = reading.token_ids
-    pieces = vocabulary.encoding.decode_tokens_bytes(ids[ids < vocabulary.ranks].tolist())
+    ids = [id for id in reading.token_ids.tolist() if id not in vocabulary.special_ids]
+    pieces = vocabulary.encoding.decode_tokens_bytes(ids)
     chunks = [text.encode("utf-8", errors="replace") for text in reply.chunk_texts]
     if b"".join(pieces) != b"".join(chunks):
         return None

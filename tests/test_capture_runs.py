@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -332,10 +331,10 @@ def test_a_row_s_name_is_a_file_s_name(base: CaptureSettings, tmp_path: Path) ->
     rows = [replace(row, row_id=name) for row, name in zip(rows_of([3] * 4), names, strict=True)]
     settings = for_format(base, "modelopt", tmp_path / "out", rows=write_rows(tmp_path / "rows.parquet", rows))
     make_capture(settings, capture_locally)
-    files = [path for path in tmp_path.rglob("*.pt")]
+    files = list(tmp_path.rglob("*.pt"))
     assert {path.parent for path in files} == {settings.out}
     assert {torch.load(path, weights_only=True)["conversation_id"] for path in files} == set(names)
     long = write_rows(tmp_path / "long.parquet", [replace(rows[0], row_id="x" * 201)])
     with pytest.raises(CaptureError, match="its name is too long"):
         unit_worker(replace(settings, rows=long))(capture_runs.plan_capture(long).units[0])
-    assert os.listdir(tmp_path / "out" / "units")
+    assert len(list((tmp_path / "out" / "units").iterdir())) == 1
