@@ -25,7 +25,7 @@ from kimi_helpers.graded_rows import count_grades, grade_replies, grades_by_prov
 from kimi_helpers.profiles import read_profiles
 from kimi_helpers.reply_sources import read_tables
 from kimi_helpers.reply_tables import RawReply, parse_raw, parsed_table, raw_table, storable
-from kimi_helpers.vocabulary import load_vocabulary
+from kimi_helpers.vocabulary import load_vocabulary, special_tables
 from kimi_helpers.workspace import DATA
 from tests.conftest import tiny_rank_file, tiny_table, write_folder
 from tests.loopback_replies import loopback_replies
@@ -69,7 +69,7 @@ def exchanges(draw: st.DrawFn) -> RawReply:
         message["tool_calls"] = [{**CALL, "index": 0, "function": function, "id": draw(st.sampled_from(["f:0", "x"]))}]
     finish = draw(st.sampled_from(["stop", "tool_calls", "length"]))
     usage = draw(st.none() | st.fixed_dictionaries({"completion_tokens": st.integers(0, 40)}))
-    model = draw(st.sampled_from([f"moonshotai/{name}" for name in FORMATS] + ["someone/else", "\ud800"]))
+    model = draw(st.sampled_from([f"moonshotai/{name}" for name in special_tables()] + ["someone/else", "\ud800"]))
     top = {"provider": draw(HOSTS), "model": model, "usage": usage}
     if draw(st.booleans()):
         body = completion(message, finish, **top)
