@@ -8,13 +8,14 @@ BIN := .venv/bin/python
 # Keys are read from .env into the command's environment, and go nowhere else.
 WITH_KEYS := set -a; test ! -f .env || . ./.env; set +a;
 
-.PHONY: help run launch site test environment lock clean
+.PHONY: help run launch site test engine-test environment lock clean
 
 help:
 	@echo "make run    run all notebooks headless; pages and data go to outputs/"
 	@echo "make launch open the notebooks in JupyterLab"
 	@echo "make site   build outputs/site/, pages of all runs to share"
 	@echo "make test   format, lint, types and tests"
+	@echo "make engine-test  vLLM on the CPU against the capture in process (2 GB more, some minutes)"
 	@echo "make lock   refresh requirements.lock from pyproject.toml"
 	@echo "make clean  remove the environment and what tools cached here; outputs/ stays"
 
@@ -34,6 +35,9 @@ test: environment
 	$(BIN) -m ruff check .
 	$(BIN) -m mypy
 	$(BIN) -m pytest $(ARGS)
+
+engine-test: environment
+	$(BIN) benchmarks/engine/check_vllm.py
 
 environment:
 	@command -v $(PYTHON) >/dev/null || \

@@ -45,18 +45,26 @@ def reconstruct_on_cluster(
         SourceError: a file cannot be read.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    with _connected(address) as ray, TemporaryDirectory(dir=out.parent) as beside:
+    with connected(address) as ray, TemporaryDirectory(dir=out.parent) as beside:
         files = _as_parquet(sources, Path(beside))
         try:
             return write_graded(chain.from_iterable(_graded(ray, file, settings) for file in files), settings, out)
         except ray.exceptions.RayTaskError as error:
-            # what the function raised is told in its traceback alone
-            told = str(error).partition("\n\nThe above exception")[0].splitlines()[-1]
-            raise ClusterError(f"a worker failed: {told}") from error
+            raise ClusterError(f"a worker failed: {what_it_raised(error)}") from error
+
+
+def what_it_raised(error: Exception) -> str:
+    """What a worker's function raised: Ray tells it in a traceback alone."""
+    return str(error).partition("\n\nThe above exception")[0].splitlines()[-1]
 
 
 @contextmanager
-def _connected(address: str | None) -> Iterator[Any]:
+def connected(address: str | None) -> Iterator[Any]:
+    """Ray, connected to a cluster while it lasts.
+
+    Raises:
+        ClusterError: Ray is not installed, or there is no cluster at the address.
+    """
     try:
         import ray.data  # noqa: PLC0415  (an extra)
     except ImportError:

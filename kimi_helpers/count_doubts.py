@@ -96,7 +96,7 @@ def _hidden_bytes(cut: Reading, profile: ProviderProfile | None, vocabulary: Voc
 def _openings(vocabulary: Vocabulary) -> frozenset[bytes]:
     """The whole characters, at least one, with which a token begins that ends inside a character."""
     openings = set()
-    for id in range(vocabulary.ranks):
+    for id in vocabulary.ordinary_ids:
         token = vocabulary.token_bytes(id)
         try:
             token.decode()

@@ -1,4 +1,4 @@
-"""How each Kimi model lays out a prompt and a completion in tokens.
+"""How each model lays out a prompt and a completion in tokens: those of Kimi, and ChatML for small models to try.
 
 A rendering is a list of segments: ordinary text, and special tokens named by their spelling. Special tokens
 are placed by id, so text of a message can never become a control token unless asked for.
@@ -26,6 +26,7 @@ BEGIN_CALL = "<|tool_call_begin|>"
 BEGIN_ARGUMENTS = "<|tool_call_argument_begin|>"
 END_CALL = "<|tool_call_end|>"
 MIDDLE = "<|im_middle|>"
+CHATML_START = "<|im_start|>"
 HEADERS = {"user": "<|im_user|>", "assistant": "<|im_assistant|>"}
 SYSTEM_HEADER = "<|im_system|>"
 
@@ -52,21 +53,23 @@ class ModelFormat:
     """The layout of one model's prompts and completions.
 
     Attributes:
-        name: `kimi-k2`, `kimi-k2-thinking`, `kimi-k2.5` or `kimi-k2.6`.
+        name: `kimi-k2`, `kimi-k2-thinking`, `kimi-k2.5`, `kimi-k2.6` or `chatml`.
         slug: a pattern of the model's names, without the author.
         default_system: the system message that the template adds where the conversation has none.
         tools: how tools are declared: as JSON, or as TypeScript.
         opening_think: who writes `<think>`: nobody (the model does not think), the model (then it is sampled,
             counted and supervised), or the prompt (then it is neither).
         preserves_thinking: whether the template can keep the reasoning of all past turns on request.
+        turns: how a turn is laid out: with Kimi's headers, or as ChatML (SmolLM2).
     """
 
     name: str
     slug: str
     default_system: str | None
-    tools: Literal["json", "typescript"]
+    tools: Literal["json", "typescript", "none"]
     opening_think: Literal["nobody", "model", "prompt"]
     preserves_thinking: bool = False
+    turns: Literal["kimi", "chatml"] = "kimi"
 
     @property
     def thinks(self) -> bool:
@@ -100,13 +103,7 @@ class ModelFormat:
             raise PromptError(f"message {odd[0]} is not an object; write it as the chat API does.")
         segments = self._declare(tools) if tools else []
         if self.default_system and (not messages or messages[0].get("role") != "system"):
-            segments += [
-                Special(SYSTEM_HEADER),
-                "system",
-                Special(MIDDLE),
-                self.default_system,
-                Special(END_TURN),
-            ]
+            segments += self._message({"role": "system", "content": self.default_system}, False)
         keep_from = 0 if preserve_thinking else _after_last_answer(messages)
         for place, message in enumerate(messages):
             try:
@@ -115,7 +112,9 @@ class ModelFormat:
                 raise PromptError(f"message {place} lacks {error.args[0]!r}; write it as the chat API does.") from None
             except (TypeError, ValueError, AttributeError) as error:
                 raise PromptError(f"message {place}: {error}; write it as the chat API does.") from None
-        if add_generation_prompt:
+        if add_generation_prompt and self.turns == "chatml":
+            segments += [Special(CHATML_START), "assistant\n"]
+        elif add_generation_prompt:
             segments += [Special(HEADERS["assistant"]), "assistant", Special(MIDDLE)]
             if self.opening_think == "prompt":
                 segments += [Special(BEGIN_THINK)] if thinking else [Special(BEGIN_THINK), Special(END_THINK)]
@@ -177,6 +176,8 @@ class ModelFormat:
         return [*segments, Special(END_TURN)] if ends else segments
 
     def _declare(self, tools: Sequence[Tool]) -> list[Segment]:
+        if self.tools == "none":
+            raise PromptError(f"{self.name} has no layout for tools; leave them out.")
         if self.tools == "typescript":
             # the template tests the text for truth: with no function to declare it falls back to JSON
             text = typescript_declarations(tools) or json_declarations(tools)
@@ -186,6 +187,10 @@ class ModelFormat:
 
     def _message(self, message: Message, keep_reasoning: bool) -> list[Segment]:
         role = _text(message, "role")
+        if self.turns == "chatml":
+            if message.get("tool_calls"):
+                raise TypeError("ChatML has no layout for tool calls")
+            return [Special(CHATML_START), f"{role}\n", *_content(message.get("content")), Special(END_TURN), "\n"]
         header = Special(HEADERS.get(role, SYSTEM_HEADER))
         segments: list[Segment] = [header, _text(message, "name") if message.get("name") else role, Special(MIDDLE)]
         if role == "assistant" and self.thinks:
@@ -299,6 +304,14 @@ FORMATS = {
         ),
         ModelFormat("kimi-k2.5", r"kimi-k2\.5(-\d{4}|-\d{8})?", None, "typescript", "prompt"),
         ModelFormat("kimi-k2.6", r"kimi-k2\.6(-\d{4}|-\d{8})?", None, "typescript", "prompt", preserves_thinking=True),
+        ModelFormat(
+            "chatml",
+            r"smollm2-.*",
+            "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
+            "none",
+            "nobody",
+            turns="chatml",
+        ),
     )
 }
 

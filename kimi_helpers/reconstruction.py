@@ -325,8 +325,7 @@ def _borders_inside(reading: Reading, reply: Reply, vocabulary: Vocabulary) -> i
     """How many borders of a stream's chunks fall inside tokens of a reading; None where they cannot be compared."""
     if not reply.chunk_texts:
         return None
-    ids = reading.token_ids
-    ids = ids[ids < vocabulary.ranks]
+    ids = np.array([id for id in reading.token_ids.tolist() if id not in vocabulary.special_ids], np.int32)
     chunks = [text.encode("utf-8", errors="replace") for text in reply.chunk_texts]
     if vocabulary.decode_bytes(ids.tolist()) != b"".join(chunks):
         return None

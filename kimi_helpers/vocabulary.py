@@ -28,6 +28,7 @@ from kimi_helpers.rank_files import (
     packaged_rank_file,
     parse_ranks,
 )
+from kimi_helpers.tokenizer_json import JSON_FILE, JsonEncoding, read_json
 from kimi_helpers.workspace import DATA
 
 SLOTS = 256
@@ -108,17 +109,19 @@ class Vocabulary:
 
     Attributes:
         source: where it came from, for people.
-        ranks: number of ordinary tokens; their ids are 0 to `ranks - 1`.
+        ranks: number of ordinary tokens; for Kimi their ids are 0 to `ranks - 1`.
         named: the named special tokens by their text.
         sha256: hex digest of the rank file.
-        encoding: the tiktoken encoding with all 256 special slots.
+        encoding: the tiktoken encoding with all 256 special slots, or what encodes like one.
+        special_ids: the ids of all special slots, named and reserved.
     """
 
     source: str
     ranks: int
     named: Mapping[str, SpecialToken]
     sha256: str
-    encoding: tiktoken.Encoding
+    encoding: tiktoken.Encoding | JsonEncoding
+    special_ids: frozenset[int]
 
     @property
     def is_kimi(self) -> bool:
@@ -133,12 +136,12 @@ class Vocabulary:
     @property
     def size(self) -> int:
         """Number of ids: ranks and special slots."""
-        return self.ranks + SLOTS
+        return self.ranks + len(self.special_ids)
 
-    @cached_property
-    def special_ids(self) -> frozenset[int]:
-        """The ids of all special slots, named and reserved."""
-        return frozenset(range(self.ranks, self.size))
+    @property
+    def ordinary_ids(self) -> list[int]:
+        """The ids of the ordinary tokens; for Kimi 0 to `ranks - 1`."""
+        return [id for id in range(self.size) if id not in self.special_ids]
 
     @cached_property
     def spelling(self) -> re.Pattern[str]:
@@ -245,7 +248,8 @@ def build_vocabulary(
     by_id = {token.id: token.text for token in table}
     slots = {by_id.get(id, reserved_text(id)): id for id in range(len(ranks), len(ranks) + SLOTS)}
     encoding = tiktoken.Encoding(source, pat_str=pattern, mergeable_ranks=ranks, special_tokens=slots)
-    vocabulary = Vocabulary(source, len(ranks), {token.text: token for token in table}, digest(rank_file), encoding)
+    named = {token.text: token for token in table}
+    vocabulary = Vocabulary(source, len(ranks), named, digest(rank_file), encoding, frozenset(slots.values()))
     _check_slots(vocabulary, slots, ranks)
     if vocabulary.is_kimi:
         _check_is_kimi(vocabulary)
@@ -352,12 +356,20 @@ def _find_folder(source: str) -> Path:
     )
 
 
+def _json_vocabulary(data: bytes, source: str) -> Vocabulary:
+    encoding, specials = read_json(data, source)
+    named = {text: SpecialToken(text, id, special) for text, (id, special) in specials.items()}
+    ids = frozenset(token.id for token in named.values())
+    return Vocabulary(source, encoding.count - len(ids), named, digest(data), encoding, ids)
+
+
 def load_vocabulary(source: str | Path | None = None, format: str = "kimi-k2.5") -> Vocabulary:
     """Load and check a vocabulary.
 
     Args:
-        source: a folder that holds `tiktoken.model` and `tokenizer_config.json`, a hub id fetched before by
-            `vocabulary download`, or None: Kimi's real ranks from the installed package, offline.
+        source: a folder that holds `tiktoken.model` and `tokenizer_config.json`, or the `tokenizer.json` of a
+            byte-level model (SmolLM2); a hub id fetched before by `vocabulary download`; or None: Kimi's real ranks
+            from the installed package, offline.
         format: whose special table to use; only where `source` is None.
 
     Raises:
@@ -366,6 +378,8 @@ def load_vocabulary(source: str | Path | None = None, format: str = "kimi-k2.5")
     if source is None:
         return _packaged_vocabulary(format)
     folder = _find_folder(str(source))
+    if not (folder / RANK_FILE).exists() and (folder / JSON_FILE).is_file():
+        return _json_vocabulary((folder / JSON_FILE).read_bytes(), folder.name)
     missing = [name for name in (RANK_FILE, TABLE_FILE) if not (folder / name).is_file()]
     if missing:
         raise VocabularyError(f"{folder}: {' and '.join(missing)} is missing; a vocabulary needs both files.")

@@ -28,7 +28,7 @@ from kimi_helpers.replies import Reply, ToolCall, Usage
 from kimi_helpers.request_terms import Asked
 from kimi_helpers.serving_stacks import ServingStack
 from kimi_helpers.simulator.serving_stack import decode_faithfully, decode_with_blanks
-from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
+from kimi_helpers.vocabulary import Vocabulary, load_vocabulary, special_tables
 
 Part = str | Special
 
@@ -184,7 +184,7 @@ def _call(draw: random.Random, place: int, earlier: int, vocabulary: Vocabulary)
 
 def draw_completion(draw: random.Random) -> Completion:
     """A random completion: any format, nasty text, calls in every state, cuts anywhere."""
-    format = draw.choice(sorted(FORMATS))
+    format = draw.choice(special_tables())
     vocabulary = load_vocabulary(format=format)
     thinking = draw.random() < 0.75
     earlier = draw.choice((0, 0, 1, 3))

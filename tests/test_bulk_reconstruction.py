@@ -25,7 +25,7 @@ from kimi_helpers.graded_rows import count_grades, grade_replies, grades_by_prov
 from kimi_helpers.profiles import read_profiles
 from kimi_helpers.reply_sources import read_tables
 from kimi_helpers.reply_tables import RawReply, parse_raw, parsed_table, raw_table, storable
-from kimi_helpers.vocabulary import load_vocabulary
+from kimi_helpers.vocabulary import load_vocabulary, special_tables
 from kimi_helpers.workspace import DATA
 from tests.conftest import tiny_rank_file, tiny_table, write_folder
 from tests.loopback_replies import loopback_replies
@@ -73,7 +73,7 @@ def exchanges(draw: st.DrawFn) -> RawReply:
         # a count that the plain reading of K2.5 makes, or just misses: texts, `</think>` and the end token
         said = sum(len(load_vocabulary().encode(message[name] or "")) for name in ("reasoning", "content"))
         usage = {"completion_tokens": said + draw(st.sampled_from([2, 2, 2, 1, 3])), "prompt_tokens": 9}
-    model = draw(st.sampled_from([f"moonshotai/{name}" for name in FORMATS] + ["someone/else", "\ud800"]))
+    model = draw(st.sampled_from([f"moonshotai/{name}" for name in special_tables()] + ["someone/else", "\ud800"]))
     top = {"provider": draw(HOSTS), "model": model, "usage": usage}
     if draw(st.booleans()):
         body = completion(message, finish, **top)
