@@ -57,6 +57,8 @@ ROW_SCHEMA = pa.schema(
         ("fault", pa.string()),  # why the row can be no training row, whatever a policy allows; null where none
     ]
 )
+# What a training set holds: rows without a fault.
+SET_SCHEMA = pa.schema([field for field in ROW_SCHEMA if field.name != "fault"])
 
 
 @dataclass(frozen=True)
@@ -135,9 +137,11 @@ def _rows(
     conversations = laid_out["conversation_id"]
     prompt_ids = [name or f"of-{told}" for name, told in zip(events.prompt_id, conversations, strict=True)]
     named = zip(events.dataset, prompt_ids, events.name, digests, strict=True)
+    finish = zip(stated["finish_reason"].to_pylist(), laid_out["ends_turn"], strict=True)
     columns = {
         **stated,
         **laid_out,
+        "finish_reason": [reason or ("stop" if ended else None) for reason, ended in finish],
         "row_id": [_row_id(*each) for each in named],
         "input_ids": list_column(ids, offsets),
         "loss_mask": list_column(mask, offsets),
