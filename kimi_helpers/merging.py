@@ -103,6 +103,7 @@ def build_set(
     told = _inputs_told(ordered, policy, inputs, seed, size, chunk)
     with _working(out.with_name(f"{out.name}.unfinished"), told) as folder:
         plan = Plan(folder, policy, inputs, seed, buckets, len(chunks))
+        plan.shards.mkdir(exist_ok=True)
         dealt = list(each(partial(deal, plan=plan), list(enumerate(chunks))))
         settled = list(each(partial(settle, plan=plan), range(buckets)))
         shards = _shards(plan, settled, size)
@@ -113,11 +114,11 @@ def build_set(
         if policy.benchmarks:
             hits.sort(key=lambda hit: (hit["benchmark"], hit["row_id"]))
             lines = "".join(json.dumps(hit, ensure_ascii=False) + "\n" for hit in hits)
-            write_whole(folder / "set" / CONTAMINATION, lines.encode())
-        write_whole(folder / "set" / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
+            _put(lines, CONTAMINATION, plan)
+        _put(json.dumps(manifest, indent=1, ensure_ascii=False), MANIFEST, plan)
         if out.exists():
             out.rename(folder / "before")
-        (folder / "set").rename(out)
+        plan.shards.rename(out)
     return manifest
 
 
@@ -158,6 +159,11 @@ def _working(folder: Path, told: Fields) -> Iterator[Path]:
             shutil.rmtree(folder)
             raise
         shutil.rmtree(folder)
+
+
+def _put(text: str, name: str, plan: Plan) -> None:
+    write_whole(plan.folder / name, text.encode())
+    (plan.folder / name).rename(plan.shards / name)
 
 
 def _is_of(folder: Path, told: Fields) -> bool:

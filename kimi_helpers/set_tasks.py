@@ -66,6 +66,11 @@ class Plan:
     buckets: int
     deals: int
 
+    @property
+    def shards(self) -> Path:
+        """The folder that becomes the set."""
+        return self.folder / "set"
+
     def dealt(self) -> list[Path]:
         """The files that the first pass writes."""
         return [self.folder / f"dealt-{number:05d}.arrow" for number in range(self.deals)]
@@ -183,9 +188,11 @@ def write(shard: Shard, plan: Plan) -> Fields:
         for split, of_split in zip(SPLITS, (~apart, apart), strict=True):
             table = kept.filter(pa.array(of_split))
             name = f"{split}-{shard.bucket:05d}-of-{plan.buckets:05d}.parquet"
-            path = plan.folder / "set" / name
+            path = plan.folder / name
             write_rows_parquet(table, path)
             files.append({"name": name, "rows": len(table), "sha256": file_digest(path)})
+            # a killed writer leaves its unfinished file in the folder of work, never in the set
+            path.rename(plan.shards / name)
             described[split] = describe(table)
         return {
             "files": files,

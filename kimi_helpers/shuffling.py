@@ -85,9 +85,10 @@ def collect(paths: Sequence[Path], bucket: int, columns: Sequence[str] | None = 
 
 def _batch(path: Path, bucket: int, columns: Sequence[str] | None) -> pa.Table:
     with pa.memory_map(str(path)) as source:
+        if columns is None:
+            return pa.Table.from_batches([pa.ipc.open_file(source).get_batch(bucket)])
         names = pa.ipc.open_file(source).schema.names
-        wanted = None if columns is None else [names.index(name) for name in columns]
-        options = pa.ipc.IpcReadOptions(included_fields=wanted, use_threads=False)
+        options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in columns])
         return pa.Table.from_batches([pa.ipc.open_file(source, options=options).get_batch(bucket)])
 
 
