@@ -13,7 +13,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
@@ -97,10 +97,11 @@ def build_set(
     if out.exists() and not (out / MANIFEST).is_file():
         raise MergeError(f"{out} is no training set, so it is left alone: name another folder.")
     out = out.resolve()
-    ordered = sorted(sources, key=lambda source: (source.dataset, source.path.name, file_digest(source.path)))
+    digests = {source: file_digest(source.path) for source in sources}
+    ordered = sorted(sources, key=lambda source: (source.dataset, source.path.name, digests[source]))
     chunks = [part for source in ordered for part in plan_chunks(source, chunk)]
     buckets = min(MOST_BUCKETS, sum(map(chunk_bytes, chunks)) // chunk + 1)
-    told = _inputs_told(ordered, policy, inputs, seed, size, chunk)
+    told = _inputs_told({source: digests[source] for source in ordered}, policy, inputs, seed, size, chunk)
     with _working(out.with_name(f"{out.name}.unfinished"), told) as folder:
         plan = Plan(folder, policy, inputs, seed, buckets, len(chunks))
         plan.shards.mkdir(exist_ok=True)
@@ -182,22 +183,17 @@ def _empty(folder: Path) -> None:
 
 
 def _inputs_told(
-    sources: Sequence[Source], policy: Policy, inputs: InputSettings, seed: int, size: int, chunk: int
+    sources: Mapping[Source, str], policy: Policy, inputs: InputSettings, seed: int, size: int, chunk: int
 ) -> Fields:
     """All that the set depends on, without any path of this machine."""
     named = [policy.profiles, *policy.benchmarks]
     settings = policy.model_dump(mode="json", exclude={"profiles", "benchmarks"})
     vocabulary = vocabulary_of(inputs.tokenizer, inputs.format)
     return {
-        "versions": {name: version(name) for name in ("kimi-helpers", "pyarrow", "numpy")},
+        "versions": dict(_versions()),
         "inputs": [
-            {
-                "dataset": source.dataset,
-                "kind": source.kind,
-                "name": source.path.name,
-                "sha256": file_digest(source.path),
-            }
-            for source in sources
+            {"dataset": source.dataset, "kind": source.kind, "name": source.path.name, "sha256": digest}
+            for source, digest in sources.items()
         ],
         "policy": settings,
         "policy_files": [{"name": Path(path).name, "sha256": file_digest(Path(path))} for path in named if path],
@@ -207,6 +203,11 @@ def _inputs_told(
         "format": inputs.format,
         "vocabulary": {"ranks_sha256": vocabulary.sha256, "size": vocabulary.size},
     }
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    return {name: version(name) for name in ("kimi-helpers", "pyarrow", "numpy")}
 
 
 def _shards(plan: Plan, settled: Sequence[Fields], size: int) -> list[Shard]:
