@@ -11,6 +11,7 @@ VERBS = {
     "reconstruct": "Turn recorded replies or journals into graded token ids.",
     "prompt-ids": "Print the token ids of prompts.",
     "audit": "Look at every id of a vocabulary, and write what was found.",
+    "training": "Make training sets, and export them to trainers.",
     "hidden-states": "Capture the hidden states of training rows.",
     "simulate": "Serve the loopback hosts, whose true token ids are known.",
     "vocabulary": "Where a vocabulary comes from.",

@@ -16,6 +16,7 @@ from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -40,8 +41,14 @@ ROWS_A_BATCH = 256
 ROWS_A_GROUP = 1024
 CHECK_SHARE = 0.0025  # of a run's texts, which are many, that tiktoken encodes too; at least one a batch
 
-OrderedMap = Callable[[Callable[[pa.Table], pa.Table], Iterable[pa.Table]], Iterator[pa.Table]]
-"""A `map` over tables: results come in the tables' order."""
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class OrderedMap(Protocol):
+    """A `map`: results come in the items' order."""
+
+    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]: ...
 
 
 @dataclass(frozen=True)
@@ -265,7 +272,7 @@ def local_workers(number: int | None = None) -> Iterator[OrderedMap]:
     """Processes of this machine, by default one a core, that stay until the block is left; with one, this process.
 
     Yields:
-        `map` over tables, in their order; few are under way at a time, so memory stays flat.
+        `map`, in the items' order; few are under way at a time, so memory stays flat.
     """
     number = number or os.cpu_count() or 1
     if number == 1:
@@ -276,12 +283,10 @@ def local_workers(number: int | None = None) -> Iterator[OrderedMap]:
         yield partial(_in_order, pool, 2 * number)
 
 
-def _in_order(
-    pool: Executor, most: int, function: Callable[[pa.Table], pa.Table], tables: Iterable[pa.Table]
-) -> Iterator[pa.Table]:
-    waiting: deque[Future[pa.Table]] = deque()
-    for table in tables:
-        waiting.append(pool.submit(function, table))
+def _in_order(pool: Executor, most: int, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    waiting: deque[Future[R]] = deque()
+    for item in items:
+        waiting.append(pool.submit(function, item))
         if len(waiting) > most:
             yield waiting.popleft().result()
     while waiting:

@@ -5,8 +5,10 @@ lost worker held is graded again by another, so nothing is lost and nothing come
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +17,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kimi_helpers.bulk_reconstruction import ROWS_A_BATCH, BulkSettings, grade_table, write_graded, write_tables
+from kimi_helpers.bulk_reconstruction import (
+    ROWS_A_BATCH,
+    BulkSettings,
+    OrderedMap,
+    R,
+    T,
+    grade_table,
+    write_graded,
+    write_tables,
+)
 from kimi_helpers.reply_sources import PARQUET_SUFFIX, parquet_columns, read_tables
 from kimi_helpers.reply_tables import RAW_SCHEMA
 
@@ -81,6 +92,38 @@ def connected(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def cluster_workers(address: str | None = None) -> Iterator[OrderedMap]:
+    """The workers of a Ray cluster as a `map`, in the items' order; a task that a lost worker held is done again.
+
+    Functions and items must be plain values, and the files they name must lie under the same paths on every machine.
+
+    Raises:
+        ClusterError: Ray is not installed, there is no cluster at the address, or a task raised something.
+    """
+    with _connected(address) as ray:
+        yield partial(_on_cluster, ray)
+
+
+def _on_cluster(ray: Any, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    ray.data.DataContext.get_current().execution_options.preserve_order = True
+    packed = [{"task": pickle.dumps((function, item))} for item in items]
+    if not packed:
+        return
+    done = ray.data.from_items(packed, override_num_blocks=len(packed)).map(_do_task)
+    try:
+        for row in done.iter_rows():
+            yield pickle.loads(row["result"])  # of our own worker
+    except ray.exceptions.RayTaskError as error:
+        told = str(error).partition("\n\nThe above exception")[0].splitlines()[-1]
+        raise ClusterError(f"a worker failed: {told}") from error
+
+
+def _do_task(row: dict[str, Any]) -> dict[str, Any]:
+    function, item = pickle.loads(row["task"])  # of our own driver
+    return {"result": pickle.dumps(function(item))}
 
 
 def _as_parquet(sources: Iterable[Path], folder: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ and perhaps was billed, but one finished attempt only: the database itself refus
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,6 +159,52 @@ def read_journal(path: Path | str) -> Iterator[Exchange]:
             _check(connection)
         with _reading(path):
             yield from _exchanges(connection)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an exchange asked for.
+
+    Attributes:
+        request: the body that was sent.
+    """
+
+    key: str
+    dataset: str
+    prompt_id: str
+    sample: int
+    request: bytes
+
+
+def find_asked(path: Path | str, key_starts: Iterable[str]) -> Iterator[Asked | None]:
+    """What was asked for, by the first digits of each key; None where the journal has no such exchange.
+
+    Raises:
+        JournalError: the file does not exist or is no journal.
+    """
+    if not Path(path).is_file():
+        raise JournalError(f"{path} does not exist: name the journal that the rows were read from.")
+    with _opening(path):
+        connection = sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True, timeout=LOCK_SECONDS)
+    with closing(connection):
+        with _opening(path):
+            _check(connection)
+        with _reading(path):
+            yield from (_asked(connection, start) for start in key_starts)
+
+
+def _asked(connection: sqlite3.Connection, start: str) -> Asked | None:
+    select = "SELECT key, dataset, prompt_id, sample, request FROM exchanges WHERE"
+    span = (start, start + "g")  # keys are hexadecimal digits, so all that begin so lie before
+    row = connection.execute(f"{select} failure IS NULL AND key >= ? AND key < ? LIMIT 1", span).fetchone()
+    if row is None:  # the index holds finished exchanges alone, so the failed ones are listed once
+        connection.execute(
+            "CREATE TEMP TABLE IF NOT EXISTS failed AS SELECT key, attempt FROM exchanges WHERE failure IS NOT NULL"
+        )
+        connection.execute("CREATE INDEX IF NOT EXISTS temp.failed_keys ON failed (key)")
+        found = "(SELECT attempt FROM temp.failed WHERE key >= ? AND key < ? ORDER BY attempt DESC LIMIT 1)"
+        row = connection.execute(f"{select} attempt = {found}", span).fetchone()
+    return Asked(*row) if row else None
 
 
 @contextmanager

@@ -2,7 +2,10 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import platformdirs
 
@@ -34,6 +37,16 @@ def write_whole(path: Path, data: bytes) -> None:
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def replaced_whole(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; once the block has ended it takes its place, or goes away on an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=path.parent, prefix=path.name) as folder:
+        beside = Path(folder, path.name)
+        yield beside
+        beside.replace(path)
 
 
 def printable(text: str) -> str:

@@ -14,12 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from kimi_helpers.bulk_reconstruction import BulkSettings, reconstruct_many
-from kimi_helpers.cluster import ClusterError, reconstruct_on_cluster
+from kimi_helpers.cluster import ClusterError, cluster_workers, reconstruct_on_cluster
+from kimi_helpers.merging import build_set
 from kimi_helpers.profiles import read_profiles
 from kimi_helpers.reply_sources import find_sources, read_tables
 from kimi_helpers.reply_tables import raw_table
+from kimi_helpers.selection import Policy
+from kimi_helpers.training_inputs import find_source
 from kimi_helpers.workspace import DATA
 from tests.loopback_replies import loopback_replies
+from tests.training_samples import row, write_rows
 
 SETTINGS = BulkSettings(read_profiles(DATA / "profiles" / "loopback.toml"))
 COPIES = 8
@@ -116,3 +120,14 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tm
     with pytest.raises(ClusterError, match=r"install it with `pip install -e \.\[cluster\]`"):
         reconstruct_on_cluster([], SETTINGS, tmp_path / "rows.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_training_set_made_on_two_nodes_is_that_of_one_process(address: str, tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "a.parquet", [row(f"q{n % 9}", f"a{n}", name=str(n)) for n in range(40)])
+    sources, policy = [find_source(str(source))], Policy(evaluation=0.3)
+    build_set(sources, policy, tmp_path / "local", 3, chunk=3_000)
+    with cluster_workers(address) as each:
+        build_set(sources, policy, tmp_path / "ray", 3, each=each, chunk=3_000)
+    made = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("local", "ray")]
+    assert made[0] == made[1]
+    assert len(made[0]) > 5

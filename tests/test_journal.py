@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_helpers.journal import Exchange, Journal, JournalError, exchange_key, read_journal
+from kimi_helpers.journal import Exchange, Journal, JournalError, exchange_key, find_asked, read_journal
 from kimi_helpers.openrouter import Transfer
 
 SETTINGS = {"dataset": "d", "model": "m", "temperature": 1.0, "seed": None}
@@ -195,3 +195,26 @@ def test_an_added_exchange_survives_a_kill(tmp_path: Path) -> None:
     assert list(read_journal(path)) == [exchange()]
     with Journal.open(path, SETTINGS) as journal:
         assert journal.finished_keys() == {"k"}
+
+
+def test_what_was_asked_is_found_by_the_first_digits_of_a_key(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    keys = [exchange_key("d", prompt, 0, b"{}") for prompt in "abc"]
+    with Journal.open(path, SETTINGS) as journal:
+        journal.add(exchange(keys[0]))
+        journal.add(exchange(keys[1], "rate_limited"))
+        journal.add(exchange(keys[2], "rate_limited"))
+        journal.add(exchange(keys[2]))
+    found = list(find_asked(path, [keys[2][:16], keys[1][:16], "0" * 16, keys[0][:16]]))
+    assert [each and each.key for each in found] == [keys[2], keys[1], None, keys[0]]
+    assert found[0] is not None
+    assert (found[0].dataset, found[0].prompt_id, found[0].sample) == ("d", "p", 0)
+    assert found[0].request == b'{"model":"m"}'
+
+
+def test_nothing_is_asked_of_a_journal_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="does not exist: name the journal"):
+        list(find_asked(tmp_path / "none.sqlite", ["0"]))
+    (tmp_path / "text.sqlite").write_text("no database, but long enough to be looked at as one")
+    with pytest.raises(JournalError, match="is no journal"):
+        list(find_asked(tmp_path / "text.sqlite", ["0"]))

@@ -1,0 +1,1 @@
+"""A training set in the formats of the trainers, a module each; what differs between them is in `conventions`."""
