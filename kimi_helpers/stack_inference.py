@@ -3,7 +3,7 @@
 The rule. A reply contradicts a stack by its text (weight 2: no host with the stack returns such a text) or by its
 count (weight 1: only a model that left the law, or split a word otherwise than the tokenizer, makes it). A stack stays
 open unless it weighs at least 3 more than the best. Where the best itself weighs more than one in eight of the replies,
-no stack explains the host. So no single odd reply, nor two, can exclude the true stack or prove another.
+no stack explains the host. So no single odd reply can exclude the true stack, nor prove another.
 
 What blanks, arguments and ids show directly excludes parts before the search: a side with a blank is not stripped,
 arguments in another form than a dump's were not dumped, an id `functions.NAME:INDEX` was not replaced.
@@ -155,7 +155,7 @@ class Inference:
 
     host: str
     witnesses: tuple[Witness, ...]
-    odd: int
+    odd: tuple[Witness, ...]
     open: tuple[OpenCore, ...]
     weight: int
 
@@ -200,7 +200,14 @@ class Inference:
     @property
     def best(self) -> ServingStack | None:
         """The lightest stack, the plainest of several; None where none explains the host."""
-        return next(self.stacks(), None)
+        return min(self.stacks(), key=self._rank, default=None)
+
+    def _rank(self, stack: ServingStack) -> tuple[int, int]:
+        """The weight against a stack that is open, and how much it changes."""
+        core = replace(stack, strips_json=frozenset(), strips_stream=frozenset())
+        each = next(each for each in self.open if each.core == core)
+        weight = sum(weights[stack.strips(transport)] for transport, weights in each.weights.items())
+        return weight, _changes(core) + len(stack.strips_json) + len(stack.strips_stream)
 
 
 def infer_stack(host: str, witnesses: Sequence[Witness], judge: Judge) -> Inference:
@@ -212,7 +219,7 @@ def infer_stack(host: str, witnesses: Sequence[Witness], judge: Judge) -> Infere
         judge: of the vocabularies; share one between the hosts of a batch only while their replies are alive.
     """
     rules, kept = _id_rules(witnesses)
-    allowed = max(MARGIN - 1, len(kept) // 8)
+    allowed = allowed_weight(len(kept))
     by_transport: dict[Transport, list[Witness]] = {
         transport: of_it
         for transport in TRANSPORTS
@@ -232,7 +239,14 @@ def infer_stack(host: str, witnesses: Sequence[Witness], judge: Judge) -> Infere
     weight = min((each.least for each in found), default=0)
     fitting = [each for each in found if each.least <= weight + MARGIN - 1] if weight <= allowed else []
     fitting.sort(key=lambda each: (each.least, _changes(each.core)))
-    return Inference(host, tuple(kept), len(witnesses) - len(kept), tuple(fitting), weight)
+    kept_ids = {id(witness) for witness in kept}
+    odd = tuple(witness for witness in witnesses if id(witness) not in kept_ids)
+    return Inference(host, tuple(kept), odd, tuple(fitting), weight)
+
+
+def allowed_weight(replies: int) -> int:
+    """What so many replies may weigh against a stack that explains the host."""
+    return max(MARGIN - 1, replies // 8)
 
 
 def _weigh(
@@ -273,6 +287,12 @@ def _id_rules(witnesses: Sequence[Witness]) -> tuple[tuple[IdRule, ...], list[Wi
     if number < 0.9 * forms.total():
         return ID_RULES, list(witnesses)
     return (_RULE_OF_FORM[form],), [witness for witness in witnesses if set(_forms(witness)) <= {form}]
+
+
+def ids_of(inference: Inference) -> tuple[int, int]:
+    """How many replies have calls, and in how many of them all ids are of the host's form."""
+    calls = sum(bool(witness.reply.tool_calls) for witness in inference.witnesses)
+    return calls + len(inference.odd), calls
 
 
 def _forms(witness: Witness) -> list[IdForm]:

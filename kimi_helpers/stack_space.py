@@ -49,7 +49,7 @@ def plain_form(stack: ServingStack) -> ServingStack:
     """
     sides = [plain_strips(stack.strips_json), plain_strips(stack.strips_stream)]
     if not stack.parses_reasoning:
-        sides = [each - {"reasoning start", "reasoning end"} for each in sides]
+        sides = [_strips_of_content(each) for each in sides]
     hides_cut = not stack.blanks or all("content end" in each for each in sides)
     return replace(
         stack,
@@ -61,6 +61,13 @@ def plain_form(stack: ServingStack) -> ServingStack:
         trims_arguments=stack.trims_arguments and stack.arguments == "sampled",
         counts_reasoning=False,
     )
+
+
+def _strips_of_content(sides: Strips) -> Strips:
+    """The strips where the content is the whole text, but for a tool section behind it."""
+    if sides >= WHOLE_TEXT | {"content end"}:
+        return frozenset({"content start", "content end"})
+    return sides - {"reasoning start", "reasoning end"}
 
 
 def cores() -> Iterator[ServingStack]:

@@ -40,6 +40,10 @@ def _weather(*cities: tuple[str, str, int], spaced: bool = False, around: tuple[
     )
 
 
+def _times(number: int) -> tuple[tuple[str, str], ...]:
+    return tuple((f"functions.get_time:{place}", "{}") for place in range(number))
+
+
 def _event(text: str) -> tuple[tuple[str, str], ...]:
     return (("functions.create_event:0", text),)
 
@@ -101,12 +105,9 @@ _ANSWERS: Mapping[str, Scripted] = {
         _event('{"title":"Standup","people":["Fay","Gus"],"place":{"room":3,"floor":3,"remote":true},"days":[1,2]}'),
     ),
     "call-named-oddly": (" That is a lookup.", "", (("functions.look-up.city_v2:0", '{"name": "Kyoto"}'),)),
-    "call-after-words": (" First a sentence.", "I will look\n\n", _weather(("Bern", "Switzerland", 2), spaced=True)),
-    "call-after-digits": (
-        " First the words.",
-        "2 lookups\n\n\n",
-        _weather(("Cork", "Ireland", 1), ("Graz", "Austria", 1)),
-    ),
+    "call-after-words": (" First a sentence.", "I will look\n\n\n", _times(1)),
+    "call-after-digits": (" First the words.", "2 lookups\n\n\n", _times(2)),
+    "call-after-han": (" 先说话。", "我来看看\n\n\n", _times(1)),
     "call-thinking-off": ("", "", _weather(("Turin", "Italy", 5), spaced=True)),
     "call-forced-7": ("", "", (("functions.store_number:0", '{"value": 777}'),)),
     "call-forced-8": ("", "", (("functions.store_number:0", '{"value": 888}'),)),
