@@ -83,6 +83,7 @@ _CORE_PARTS = (
     _field("end token", "counts_end", {True: "counted", False: "not counted"}),
     _field("forced call", "counts_forced", {True: "counted", False: "start not counted"}),
 )
+_THINKING_ONLY = _field("strips without thinking", "strips_thinking_only", {False: "the same", True: "none"})
 _STRIP_WORDS = {False: "kept", True: "stripped"}
 
 
@@ -103,7 +104,8 @@ def stack_findings(inference: Inference, judge: Judge) -> list[Finding]:
     best = inference.best
     if best is None:
         return [Finding("serving stack", (), len(inference.witnesses), 0)]
-    parts = [*_CORE_PARTS, *_strip_parts(inference.witnesses)]
+    strips = _strip_parts(inference.witnesses)
+    parts = [*_CORE_PARTS, *strips, _THINKING_ONLY]
     left: dict[str, dict[Any, None]] = {part.name: {part.read(best): None} for part in parts}
     for _, stack in zip(range(MOST_LISTED), inference.stacks(), strict=False):
         for part in parts:
@@ -112,6 +114,8 @@ def stack_findings(inference: Inference, judge: Judge) -> list[Finding]:
     for part in parts:
         if part.name == "cut at the call" and left["blanks"].keys() == {False}:
             continue  # without the blanks there is nothing to see
+        if part is _THINKING_ONLY and not any(left[each.name].keys() == {True} for each in strips):
+            continue  # nothing is known to be stripped
         values = list(left[part.name])
         n, agreeing = (0, 0) if len(values) > 1 else _bearing(part, best, inference, judge)
         found.append(Finding(part.name, tuple(part.words[v] or str(v) for v in values), n, agreeing, part.tells))

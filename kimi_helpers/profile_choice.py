@@ -7,7 +7,7 @@ from functools import cache
 
 from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.profiles import ProviderProfile
-from kimi_helpers.reading_search import Encode, encoder_of, in_ids
+from kimi_helpers.reading_search import Choices, Encode, encoder_of, in_ids
 from kimi_helpers.readings import count_spelled, hides_start, layouts, most_spelled
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_sources import SourcedReply
@@ -17,6 +17,8 @@ from kimi_helpers.vocabulary import Vocabulary
 from kimi_helpers.workspace import printable
 
 FIELD_SIDES: frozenset[Side] = frozenset({"reasoning start", "reasoning end", "content start", "content end"})
+# Tokens of blanks around the arguments of a call: a line end or two and a blank in front, one token behind.
+LOST_AROUND = 3
 UNSHOWN_STRIPS = ", stripping where no reply shows a blank"
 
 
@@ -118,9 +120,16 @@ def judge_stack(
             if layout.usual:
                 return Verdict.explained
             found = Verdict.unusual
+        elif stack.arguments != "sampled" and _lost_around(choices, billed, len(reply.tool_calls)):
+            return Verdict.silent
         elif found is Verdict.impossible:
             found = Verdict.miscounted
     return found
+
+
+def _lost_around(choices: Choices, billed: int, calls: int) -> bool:
+    """Whether blanks around the arguments of calls, which a dump takes away and no reading lists, make the count."""
+    return any(choices.makes(billed - lost) for lost in range(1, LOST_AROUND * calls + 1))
 
 
 def explains_reply(

@@ -158,10 +158,12 @@ def _covering(inference: Inference) -> Iterator[ServingStack]:
     for each in inference.open:
         sides = [_strips_to_name(each, transport, inference.most) for transport in TRANSPORTS]
         for whole, stream in zip_longest(*sides):
+            pair = (whole if whole is not None else sides[0][-1], stream if stream is not None else sides[1][-1])
             yield replace(
                 each.core,
-                strips_json=whole if whole is not None else sides[0][-1],
-                strips_stream=stream if stream is not None else sides[1][-1],
+                strips_json=pair[0],
+                strips_stream=pair[1],
+                strips_thinking_only=each.core.strips_thinking_only and any(pair),
                 trims_arguments=each.core.trims_arguments or each.core.arguments != "sampled",
             )
 

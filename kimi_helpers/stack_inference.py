@@ -2,7 +2,7 @@
 
 The rule. A reply contradicts a stack by its text (weight 2: no host with the stack returns such a text) or by its
 count (weight 1: only a model that left the law, or split a word otherwise than the tokenizer, makes it). A stack stays
-open unless it weighs at least 3 more than the best. Where the best itself weighs more than one in eight of the replies,
+open unless it weighs at least 3 more than the best. Where the best itself weighs more than one in twelve of the replies,
 no stack explains the host. So no single odd reply can exclude the true stack, nor prove another.
 
 What blanks, arguments and ids show directly excludes parts before the search: a side with a blank is not stripped,
@@ -111,7 +111,7 @@ def _parts_seen(witness: Witness, stack: ServingStack) -> tuple[object, ...]:
     """The parts of a stack that can bear on a reply."""
     reply = witness.reply
     seen: tuple[object, ...] = (stack.blanks, stack.parses_reasoning, stack.cuts_at_call, stack.counts_end)
-    seen += (stack.strips(reply.transport), witness.asked.forced_call and stack.counts_forced)
+    seen += (stack.strips(reply.transport, witness.asked.thinking), witness.asked.forced_call and stack.counts_forced)
     return (*seen, stack.arguments, stack.trims_arguments, stack.ids) if reply.tool_calls else seen
 
 
@@ -225,13 +225,15 @@ def infer_stack(host: str, witnesses: Sequence[Witness], judge: Judge) -> Infere
         for transport in TRANSPORTS
         if (of_it := [witness for witness in kept if witness.reply.transport == transport])
     }
-    strips = {transport: _strips_left(of_it) for transport, of_it in by_transport.items()}
+    strips = {
+        (transport, only): _strips_left(of_it, only) for transport, of_it in by_transport.items() for only in (False, True)
+    }
     found = []
     for core in cores() if kept else ():
         if core.ids not in rules or not _arguments_allow(kept, core):
             continue
         weights = {
-            transport: _weigh(of_it, core, strips[transport], judge, allowed + MARGIN - 1)
+            transport: _weigh(of_it, core, strips[transport, core.strips_thinking_only], judge, allowed + MARGIN - 1)
             for transport, of_it in by_transport.items()
         }
         if all(weights.values()):
@@ -246,7 +248,7 @@ def infer_stack(host: str, witnesses: Sequence[Witness], judge: Judge) -> Infere
 
 def allowed_weight(replies: int) -> int:
     """What so many replies may weigh against a stack that explains the host."""
-    return max(MARGIN - 1, replies // 8)
+    return max(MARGIN - 1, replies // 12)
 
 
 def _weigh(
@@ -271,7 +273,7 @@ def _weigh(
 def _changes(stack: ServingStack) -> int:
     """How many parts of a core are not at their defaults."""
     parts = (stack.blanks, stack.cuts_at_call, stack.trims_arguments, stack.arguments != "sampled")
-    parts += (not stack.parses_reasoning, stack.ids != "sampled", not stack.counts_end, not stack.counts_forced)
+    parts += (stack.strips_thinking_only, not stack.parses_reasoning, stack.ids != "sampled", not stack.counts_end, not stack.counts_forced)
     return sum(parts)
 
 
@@ -299,9 +301,10 @@ def _forms(witness: Witness) -> list[IdForm]:
     return [id_form(call) for call in witness.reply.tool_calls]
 
 
-def _strips_left(witnesses: Sequence[Witness]) -> list[Strips]:
+def _strips_left(witnesses: Sequence[Witness], thinking_only: bool) -> list[Strips]:
     """The strips that no blank speaks against."""
-    shown = {side for witness in witnesses for side in blank_sides(witness.reply)}
+    speaking = [witness for witness in witnesses if not (thinking_only and witness.asked.thinking is False)]
+    shown = {side for witness in speaking for side in blank_sides(witness.reply)}
     return [strips for strips in strip_sets() if not strips & shown]
 
 

@@ -50,6 +50,7 @@ def plain_form(stack: ServingStack) -> ServingStack:
     sides = [plain_strips(stack.strips_json), plain_strips(stack.strips_stream)]
     if not stack.parses_reasoning:
         sides = [_strips_of_content(each) for each in sides]
+    strips = any(sides)
     hides_cut = not stack.blanks or all("content end" in each for each in sides)
     return replace(
         stack,
@@ -57,6 +58,7 @@ def plain_form(stack: ServingStack) -> ServingStack:
         seen="",
         strips_json=sides[0],
         strips_stream=sides[1],
+        strips_thinking_only=stack.strips_thinking_only and strips,
         cuts_at_call=stack.cuts_at_call and not hides_cut,
         trims_arguments=stack.trims_arguments and stack.arguments == "sampled",
         counts_reasoning=False,
@@ -72,8 +74,9 @@ def _strips_of_content(sides: Strips) -> Strips:
 
 def cores() -> Iterator[ServingStack]:
     """Every combination of the parts beside the strips, in plain form."""
-    for blanks, cuts, parses, arguments, trims, ids, end, forced in product(
-        (False, True), (False, True), (True, False), ARGUMENT_RULES, (False, True), ID_RULES, (True, False), (True, False)
+    no_yes, yes_no = (False, True), (True, False)
+    for blanks, cuts, parses, thinking_only, arguments, trims, ids, end, forced in product(
+        no_yes, no_yes, yes_no, no_yes, ARGUMENT_RULES, no_yes, ID_RULES, yes_no, yes_no
     ):
         if (cuts and not blanks) or (trims and arguments != "sampled"):
             continue
@@ -83,6 +86,7 @@ def cores() -> Iterator[ServingStack]:
             blanks=blanks,
             cuts_at_call=cuts,
             parses_reasoning=parses,
+            strips_thinking_only=thinking_only,
             arguments=arguments,
             trims_arguments=trims,
             ids=ids,
@@ -113,7 +117,8 @@ def stack_name(stack: ServingStack) -> str:
 
 def _strip_words(stack: ServingStack) -> list[str]:
     whole, stream = (" and ".join(sorted(sides)) for sides in (stack.strips_json, stack.strips_stream))
+    only = ["only with thinking"] if stack.strips_thinking_only and (whole or stream) else []
     if whole == stream:
-        return [f"{whole} stripped"] if whole else []
+        return [f"{whole} stripped", *only] if whole else []
     words = [f"{whole} stripped in whole replies" if whole else "", f"{stream} stripped in streams" if stream else ""]
-    return [word for word in words if word]
+    return [*(word for word in words if word), *only]

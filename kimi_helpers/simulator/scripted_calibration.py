@@ -63,6 +63,7 @@ _ANSWERS: Mapping[str, Scripted] = {
     "echo-four": ("\n\n 4 comes first\n\n\n", "\n\n 4 and 44\n\n\n", ()),
     "echo-thinking-off": ("", "\n\n 12 eggs\n\n\n", ()),
     "echo-thinking-off-han": ("", "\n\n 两本书\n\n\n", ()),
+    "echo-thinking-off-digits": ("", "\n\n 9 and 99\n\n\n", ()),
     "code-indented": (" Three loops, one inside the other.", _LOOP, ()),
     "cut-reasoning": (_PLANETS, "48", ()),
     "cut-content": ("", "\n\n".join(map(str, range(1, 41))), ()),
