@@ -19,7 +19,6 @@ from time import perf_counter
 from kimi_helpers.calibration import CalibrationPrompt, calibration_request, read_calibration
 from kimi_helpers.formats import FORMATS, ModelFormat
 from kimi_helpers.reply_sources import SourcedReply
-from kimi_helpers.request_terms import read_request
 from kimi_helpers.serving_stacks import ServingStack
 from kimi_helpers.simulator.chat_request import ChatRequest
 from kimi_helpers.simulator.scripted_model import Turn, write_turn

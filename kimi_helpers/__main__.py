@@ -8,6 +8,7 @@ import click
 VERBS = {
     "run": "Run notebooks headless.",
     "reconstruct": "Turn recorded replies or journals into graded token ids.",
+    "providers": "Learn from replies what each host does, and compare hosts.",
     "prompt-ids": "Print the token ids of prompts.",
     "simulate": "Serve the loopback hosts, whose true token ids are known.",
     "vocabulary": "Where a vocabulary comes from.",

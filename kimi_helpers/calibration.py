@@ -135,7 +135,11 @@ def calibration_request(
 
 
 def calibration_requests(
-    prompts: Sequence[CalibrationPrompt], model: str, provider: str, samples: int, evidence: frozenset[str] = frozenset()
+    prompts: Sequence[CalibrationPrompt],
+    model: str,
+    provider: str,
+    samples: int,
+    evidence: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[CalibrationPrompt, int, dict[str, Any]]]:
     """Every request of one host's calibration with its prompt and sample: each prompt whole and streamed."""
     for sample in range(samples):
@@ -175,7 +179,9 @@ def _tools(asked: CalibrationPrompt) -> list[Mapping[str, Any]] | None:
     return list(asked.prompt.tools) if asked.prompt.tools else None
 
 
-def _dollars(asked: int, prompt_price: Decimal | None, answered: int, completion_price: Decimal | None) -> Decimal | None:
+def _dollars(
+    asked: int, prompt_price: Decimal | None, answered: int, completion_price: Decimal | None
+) -> Decimal | None:
     if prompt_price is None or completion_price is None:
         return None
     return asked * prompt_price + answered * completion_price
@@ -191,4 +197,6 @@ def prompt_id_of(request: Mapping[str, Any] | None, prompts: Sequence[Calibratio
     if request is None:
         return None
     said = json.dumps(request.get("messages"), sort_keys=True)
-    return next((each.prompt.id for each in prompts if json.dumps(list(each.prompt.messages), sort_keys=True) == said), None)
+    return next(
+        (each.prompt.id for each in prompts if json.dumps(list(each.prompt.messages), sort_keys=True) == said), None
+    )

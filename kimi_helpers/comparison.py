@@ -115,7 +115,10 @@ def compared_rows(
     times: Mapping[str, tuple[float, float | None]] | None = None,
 ) -> list[Compared]:
     """Replies and their graded rows, in the same order, as rows to compare."""
-    return [_compared(sourced, row, (times or {}).get(row.source, (None, None))) for sourced, row in zip(replies, rows, strict=True)]
+    return [
+        _compared(sourced, row, (times or {}).get(row.source, (None, None)))
+        for sourced, row in zip(replies, rows, strict=True)
+    ]
 
 
 def _compared(sourced: SourcedReply, row: GradedRow, time: tuple[float | None, float | None]) -> Compared:
@@ -151,7 +154,7 @@ def compare_hosts(rows: Sequence[Compared], reference: str | None = None) -> lis
     names = {row.slug: row.host for row in rows if row.slug and row.grade != Grade.failed}
     groups: dict[str, list[Compared]] = {}
     for row in rows:
-        groups.setdefault(names.get(row.slug, row.host), []).append(row)
+        groups.setdefault(names.get(row.slug or "", row.host), []).append(row)
     theirs = {row.asked: row.triggered for row in groups.get(reference or "", ()) if row.triggered is not None}
     return [_compare(host, group, theirs) for host, group in groups.items()]
 
@@ -206,10 +209,18 @@ def _f1_of(sums: Floats) -> Floats:
 
 def comparison_table(compared: Iterable[HostComparison]) -> pd.DataFrame:
     """A row a host, each figure as text with its interval and n."""
-    digits = {"dollars_a_million": 3, "dollars_a_million_exact": 3, "latency_p50": 3, "latency_p95": 3, "tokens_a_second": 0}
+    digits = {
+        "dollars_a_million": 3,
+        "dollars_a_million_exact": 3,
+        "latency_p50": 3,
+        "latency_p95": 3,
+        "tokens_a_second": 0,
+    }
     rows = {
         printable(each.host): {
-            field.name.replace("_", " "): value.text(digits.get(field.name, 2)) if isinstance(value, Interval) else value
+            field.name.replace("_", " "): value.text(digits.get(field.name, 2))
+            if isinstance(value, Interval)
+            else value
             for field in fields(each)
             if field.name not in ("host", "grades")
             for value in [getattr(each, field.name)]

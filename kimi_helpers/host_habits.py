@@ -93,8 +93,12 @@ def _stream_against_whole(witnesses: Sequence[Witness]) -> Finding:
     if not all(groups.values()):
         return Finding("stream and whole", (), 0, 0)
     shown: dict[str, list[frozenset[str]]] = {
-        "reasoning field": [frozenset(r.reasoning_field for r in group if r.reasoning_field) for group in groups.values()],
-        "native finish reasons": [frozenset(n for r in group for n in r.native_finish_reasons) for group in groups.values()],
+        "reasoning field": [
+            frozenset(r.reasoning_field for r in group if r.reasoning_field) for group in groups.values()
+        ],
+        "native finish reasons": [
+            frozenset(n for r in group for n in r.native_finish_reasons) for group in groups.values()
+        ],
     }
     differing = [
         f"{name}: {', '.join(sorted(whole)) or 'none'} in {TRANSPORT_WORDS['json']},"

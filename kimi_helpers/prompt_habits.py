@@ -65,9 +65,7 @@ def _offsets(counted: Sequence[_Counted]) -> str:
     return "; ".join(told)
 
 
-def _counted(
-    witnesses: Sequence[Witness], vocabulary_of: Callable[[ModelFormat], Vocabulary]
-) -> list[_Counted]:
+def _counted(witnesses: Sequence[Witness], vocabulary_of: Callable[[ModelFormat], Vocabulary]) -> list[_Counted]:
     """The requests whose count is stated; renderings of the same request are made once."""
     lengths: dict[str, Mapping[frozenset[str], int] | None] = {}
     found = []
@@ -83,7 +81,9 @@ def _counted(
     return found
 
 
-def _lengths(request: Mapping[str, Any], format: ModelFormat, vocabulary: Vocabulary) -> Mapping[frozenset[str], int] | None:
+def _lengths(
+    request: Mapping[str, Any], format: ModelFormat, vocabulary: Vocabulary
+) -> Mapping[frozenset[str], int] | None:
     try:
         return rendering_lengths(request, vocabulary, format, thinking_asked(request))
     except (PromptError, ValueError, RecursionError):

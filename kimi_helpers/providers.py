@@ -87,9 +87,7 @@ def report_hosts(
     return [_report(host, witnesses, vocabulary_of) for host, witnesses in groups.items()]
 
 
-def _report(
-    host: str, witnesses: Sequence[Witness], vocabulary_of: Callable[[ModelFormat], Vocabulary]
-) -> HostReport:
+def _report(host: str, witnesses: Sequence[Witness], vocabulary_of: Callable[[ModelFormat], Vocabulary]) -> HostReport:
     judge = Judge(vocabulary_of)
     inference = infer_stack(host, witnesses, judge)
     findings = [
@@ -132,7 +130,9 @@ def profile_of(report: HostReport, today: date, quantization: str | None = None)
     counted, weight = report.inference.counted, report.inference.weight
     return ProviderProfile(
         provider=report.host,
-        stacks=tuple(replace(each, name=f"{printable(report.host)}: {stack_name(each)}", seen="inferred") for each in named),
+        stacks=tuple(
+            replace(each, name=f"{printable(report.host)}: {stack_name(each)}", seen="inferred") for each in named
+        ),
         replies=counted,
         evidence=f"{counted} counted replies weigh {weight} against the best of the stacks left open",
         slug=report.slug,
@@ -213,7 +213,9 @@ def doubt_profiles(
         weights = [sum(WEIGHTS[judge(witness, stack)] for witness in witnesses) for stack in profile.stacks]
         if min(weights) > allowed_weight(len(witnesses)):
             against = sum(all(WEIGHTS[judge(w, stack)] for stack in profile.stacks) for w in witnesses)
-            message = f"{name}: {against} of {len(witnesses)} replies contradict every stack of the profile; calibrate again"
+            message = (
+                f"{name}: {against} of {len(witnesses)} replies contradict every stack of the profile; calibrate again"
+            )
             found.append(ProfileDoubt(provider, "contradicted", message))
     return found
 

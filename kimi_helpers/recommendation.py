@@ -57,7 +57,9 @@ def recommend(compared: Sequence[HostComparison], rows: Sequence[Compared]) -> R
     if len(contenders) > 1:
         told = ", ".join(map(printable, names))
         return Recommendation(None, None, names, f"None: the data does not tell {told} apart; the first costs {price}.")
-    reason = f"{printable(best.host)}: {price} dollars per million exact tokens, cheaper than {len(beaten)} other hosts."
+    reason = (
+        f"{printable(best.host)}: {price} dollars per million exact tokens, cheaper than {len(beaten)} other hosts."
+    )
     return Recommendation(best.host, best.slug, names, reason)
 
 

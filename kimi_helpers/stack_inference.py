@@ -20,9 +20,9 @@ from kimi_helpers.profile_choice import Verdict, host_of, judge_stack
 from kimi_helpers.reading_search import Encode, encoder_of
 from kimi_helpers.readings import count_spelled, most_spelled
 from kimi_helpers.replies import Reply
+from kimi_helpers.reply_bodies import Transport
 from kimi_helpers.reply_sources import SourcedReply
 from kimi_helpers.request_terms import Asked, cut_at_limit, read_request
-from kimi_helpers.reply_bodies import Transport
 from kimi_helpers.serving_stacks import ServingStack, dump
 from kimi_helpers.stack_space import (
     ARGUMENT_RULES,
@@ -47,6 +47,7 @@ WEIGHTS = {
 }
 # A stack stays open unless it weighs this much more than the best.
 MARGIN = 3
+NO_STRIPS: Strips = frozenset()
 TRANSPORTS: tuple[Transport, ...] = ("json", "sse")
 _RULE_OF_FORM: Mapping[IdForm, IdRule] = {"canonical": "sampled", "bare": "bare", "other": "replaced"}
 
@@ -74,7 +75,9 @@ class Witness:
 
 
 def witnesses_by_host(
-    replies: Iterable[SourcedReply], vocabulary_of: Callable[[ModelFormat], Vocabulary], format: ModelFormat | None = None
+    replies: Iterable[SourcedReply],
+    vocabulary_of: Callable[[ModelFormat], Vocabulary],
+    format: ModelFormat | None = None,
 ) -> dict[str, list[Witness]]:
     """The replies that can be read, by host; failures and replies that spell too many special tokens are left out."""
     found: dict[str, list[Witness]] = {}
@@ -188,8 +191,8 @@ class Inference:
     def stacks(self) -> Iterator[ServingStack]:
         """Every stack that is not told apart, best first within its parts; a transport without replies keeps all."""
         for each in self.open:
-            json_strips = each.strips("json", self.most) if "json" in each.weights else {frozenset[str](): 0}
-            sse_strips = each.strips("sse", self.most) if "sse" in each.weights else {frozenset[str](): 0}
+            json_strips = each.strips("json", self.most) if "json" in each.weights else {NO_STRIPS: 0}
+            sse_strips = each.strips("sse", self.most) if "sse" in each.weights else {NO_STRIPS: 0}
             for whole, first in json_strips.items():
                 for stream, second in sse_strips.items():
                     if first + second <= self.most:
@@ -226,7 +229,9 @@ def infer_stack(host: str, witnesses: Sequence[Witness], judge: Judge) -> Infere
         if (of_it := [witness for witness in kept if witness.reply.transport == transport])
     }
     strips = {
-        (transport, only): _strips_left(of_it, only) for transport, of_it in by_transport.items() for only in (False, True)
+        (transport, only): _strips_left(of_it, only)
+        for transport, of_it in by_transport.items()
+        for only in (False, True)
     }
     found = []
     for core in cores() if kept else ():
@@ -272,8 +277,9 @@ def _weigh(
 
 def _changes(stack: ServingStack) -> int:
     """How many parts of a core are not at their defaults."""
-    parts = (stack.blanks, stack.cuts_at_call, stack.trims_arguments, stack.arguments != "sampled")
-    parts += (stack.strips_thinking_only, not stack.parses_reasoning, stack.ids != "sampled", not stack.counts_end, not stack.counts_forced)
+    parts = [stack.blanks, stack.cuts_at_call, stack.trims_arguments, stack.arguments != "sampled"]
+    parts += [stack.strips_thinking_only, not stack.parses_reasoning, stack.ids != "sampled"]
+    parts += [not stack.counts_end, not stack.counts_forced]
     return sum(parts)
 
 

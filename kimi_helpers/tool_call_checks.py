@@ -1,16 +1,15 @@
 """Tool calls as the K2 vendor verifier measures them: arguments valid by their schema, and trigger agreement.
 
-Definitions (MoonshotAI/K2-Vendor-Verifier): schema accuracy is the share of the replies that end in `tool_calls` whose
-calls all have arguments that are JSON and valid by the schema of a declared function. Trigger similarity is the F1 score
-of "the reply ends in tool_calls" against the replies of a reference host to the same requests.
+Definitions (MoonshotAI/K2-Vendor-Verifier): schema accuracy is the share of the replies that end in `tool_calls`
+whose calls all have arguments that are JSON and valid by the schema of a declared function. Trigger similarity is the
+F1 score of "the reply ends in tool_calls" against the replies of a reference host to the same requests.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from jsonschema import Draft7Validator, SchemaError
-from jsonschema.exceptions import ValidationError
+from jsonschema import Draft7Validator, SchemaError, ValidationError  # type: ignore[import-untyped]
 
 from kimi_helpers.replies import Reply
 
@@ -33,7 +32,9 @@ def _schemas(request: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not isinstance(tools, list):
         return None
     functions = [tool.get("function") for tool in tools if isinstance(tool, Mapping)]
-    return {each["name"]: each.get("parameters", {}) for each in functions if isinstance(each, Mapping) and "name" in each}
+    return {
+        each["name"]: each.get("parameters", {}) for each in functions if isinstance(each, Mapping) and "name" in each
+    }
 
 
 def _fits(arguments: str, schema: Any) -> bool:

@@ -29,7 +29,9 @@ for plane in cube:
 """
 
 
-def _weather(*cities: tuple[str, str, int], spaced: bool = False, around: tuple[str, str] = ("", "")) -> tuple[tuple[str, str], ...]:
+def _weather(
+    *cities: tuple[str, str, int], spaced: bool = False, around: tuple[str, str] = ("", "")
+) -> tuple[tuple[str, str], ...]:
     comma, colon = (", ", ": ") if spaced else (",", ":")
     return tuple(
         (

@@ -81,8 +81,8 @@ def write_turn(request: ChatRequest, thinks: bool) -> Turn:
         thinks: whether the turn has reasoning.
     """
     if scripted := scripted_answer(request):
-        reasoning, content, calls = scripted
-        return Turn(reasoning if thinks else None, content, calls)
+        thought, content, calls = scripted
+        return Turn(thought if thinks else None, content, calls)
     draw = draw_for(request)
     if functions := _functions_to_call(request, draw):
         return _tool_turn(request, functions, thinks, draw)
