@@ -1,4 +1,4 @@
-"""What each reply shows of its host by itself: fields, leaks, forms of ids and arguments, counts of reasoning, evidence."""
+"""What each reply shows of its host by itself: fields, leaks, forms of ids and arguments, counts, evidence."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

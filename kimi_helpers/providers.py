@@ -64,7 +64,12 @@ class HostReport:
     @property
     def is_too_few(self) -> bool:
         """Whether the host's replies leave several stacks open, or are fewer than a profile may rest on."""
-        return self.inference.counted < FEW_REPLIES or len(list(islice(self.inference.stacks(), 2))) != 1
+        return self.inference.counted < FEW_REPLIES or not self.has_one_stack
+
+    @property
+    def has_one_stack(self) -> bool:
+        """Whether exactly one stack explains the replies."""
+        return len(list(islice(self.inference.stacks(), 2))) == 1
 
     def finding(self, part: str) -> Finding | None:
         """The finding of a part; None where nothing bears on it."""

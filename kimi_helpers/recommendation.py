@@ -15,8 +15,8 @@ SURE = 0.975
 
 RULE = (
     f"The host with the fewest dollars per million exact completion tokens, of those with at least {FEWEST_REQUESTS}"
-    f" requests and an exact share surely above {LEAST_EXACT:.0%}; it is recommended only where it is cheaper than every"
-    f" other in {SURE:.1%} of resamples of the prompts that both were asked."
+    f" requests and an exact share surely above {LEAST_EXACT:.0%}; it is recommended only where it is cheaper than"
+    f" every other in {SURE:.1%} of resamples of the prompts that both were asked."
 )
 
 

@@ -2,7 +2,7 @@
 
 The rule. A reply contradicts a stack by its text (weight 2: no host with the stack returns such a text) or by its
 count (weight 1: only a model that left the law, or split a word otherwise than the tokenizer, makes it). A stack stays
-open unless it weighs at least 3 more than the best. Where the best itself weighs more than one in twelve of the replies,
+open unless it weighs at least 3 more than the best. Where the best itself weighs more than a twelfth of the replies,
 no stack explains the host. So no single odd reply can exclude the true stack, nor prove another.
 
 What blanks, arguments and ids show directly excludes parts before the search: a side with a blank is not stripped,
