@@ -102,12 +102,25 @@ class Judge:
 
     def __call__(self, witness: Witness, stack: ServingStack) -> Verdict:
         """What a reply says of a stack."""
+        if is_cut_in_reasoning(witness.reply):
+            stack = _keeping_cut_end(stack)
         key = (id(witness), *_parts_seen(witness, stack))
         if key not in self._verdicts:
             vocabulary = self.vocabulary_of(witness.format)
             encode = self._encoders.setdefault(witness.format.name, cache(encoder_of(vocabulary)))
             self._verdicts[key] = judge_stack(witness.reply, vocabulary, witness.format, stack, witness.asked, encode)
         return self._verdicts[key]
+
+
+def is_cut_in_reasoning(reply: Reply) -> bool:
+    """Whether the limit fell inside the reasoning, so that its end was never parsed."""
+    return reply.finish_reason == "length" and not reply.content and not reply.tool_calls
+
+
+def _keeping_cut_end(stack: ServingStack) -> ServingStack:
+    """The stack as it treats reasoning that was cut: a streaming parser strips its end at `</think>`, and none comes."""
+    end: Strips = frozenset({"reasoning end"})
+    return replace(stack, strips_json=stack.strips_json - end, strips_stream=stack.strips_stream - end)
 
 
 def _parts_seen(witness: Witness, stack: ServingStack) -> tuple[object, ...]:
@@ -321,7 +334,8 @@ def blank_sides(reply: Reply) -> set[str]:
     last = "" if reply.tool_calls else content or reasoning
     texts = (reasoning[:1], reasoning[-1:], content[:1], content[-1:], (reasoning or content)[:1], last[-1:])
     sides = (*FIELD_SIDES, *sorted(WHOLE_TEXT, reverse=True))
-    return {side for side, character in zip(sides, texts, strict=True) if character.isspace()}
+    shown = {side for side, character in zip(sides, texts, strict=True) if character.isspace()}
+    return shown - {"reasoning end"} if is_cut_in_reasoning(reply) else shown
 
 
 def _arguments_allow(witnesses: Sequence[Witness], core: ServingStack) -> bool:
