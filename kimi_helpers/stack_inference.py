@@ -23,7 +23,7 @@ from kimi_helpers.replies import Reply
 from kimi_helpers.reply_bodies import Transport
 from kimi_helpers.reply_sources import SourcedReply
 from kimi_helpers.request_terms import Asked, cut_at_limit, read_request
-from kimi_helpers.serving_stacks import ServingStack, dump
+from kimi_helpers.serving_stacks import ServingStack, Side, dump
 from kimi_helpers.stack_space import (
     ARGUMENT_RULES,
     FIELD_SIDES,
@@ -118,7 +118,7 @@ def is_cut_in_reasoning(reply: Reply) -> bool:
 
 
 def _keeping_cut_end(stack: ServingStack) -> ServingStack:
-    """The stack as it treats reasoning that was cut: a streaming parser strips its end at `</think>`, and none comes."""
+    """The stack as it treats cut reasoning: a streaming parser strips its end at `</think>`, and none comes."""
     end: Strips = frozenset({"reasoning end"})
     return replace(stack, strips_json=stack.strips_json - end, strips_stream=stack.strips_stream - end)
 
@@ -327,13 +327,13 @@ def _strips_left(witnesses: Sequence[Witness], thinking_only: bool) -> list[Stri
     return [strips for strips in strip_sets() if not strips & shown]
 
 
-def blank_sides(reply: Reply) -> set[str]:
+def blank_sides(reply: Reply) -> set[Side]:
     """The sides at which a reply has a blank, so that its host does not strip them."""
     reasoning, content = reply.reasoning or "", reply.content or ""
     # with calls the text ends in their section, whatever the content ends in
     last = "" if reply.tool_calls else content or reasoning
     texts = (reasoning[:1], reasoning[-1:], content[:1], content[-1:], (reasoning or content)[:1], last[-1:])
-    sides = (*FIELD_SIDES, *sorted(WHOLE_TEXT, reverse=True))
+    sides: tuple[Side, ...] = (*FIELD_SIDES, *sorted(WHOLE_TEXT, reverse=True))
     shown = {side for side, character in zip(sides, texts, strict=True) if character.isspace()}
     return shown - {"reasoning end"} if is_cut_in_reasoning(reply) else shown
 

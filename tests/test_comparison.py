@@ -140,5 +140,5 @@ def test_calibration_prompts_are_found_again() -> None:
 @pytest.mark.parametrize("text", ["", "[]", '{"id": "a"}', '{"id": "a", "messages": [], "tokens": 0}'])
 def test_a_file_that_holds_no_calibration_prompts_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text(text)
-    with pytest.raises(CalibrationError, match="c.jsonl"):
+    with pytest.raises(CalibrationError, match=r"c\.jsonl"):
         read_calibration(tmp_path / "c.jsonl")

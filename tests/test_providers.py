@@ -160,7 +160,7 @@ def test_profiles_are_doubted_where_they_are_old_or_contradicted(
 
 def test_the_budget_stops_a_calibration(server: str, tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
-    with pytest.raises(CalibrationStopped, match="budget of 0.001 dollars is used up"):
+    with pytest.raises(CalibrationStopped, match=r"budget of 0\.001 dollars is used up"):
         run_calibration(read_calibration(), {"faithful/int4": frozenset()}, MODEL, path, budget=0.001, base_url=server)
     assert 0 < len(list(read_sources([path]))) < 40
 
