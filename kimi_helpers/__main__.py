@@ -9,6 +9,7 @@ VERBS = {
     "run": "Run notebooks headless.",
     "site": "Build pages to share from all runs.",
     "reconstruct": "Turn recorded replies or journals into graded token ids.",
+    "providers": "Learn from replies what each host does, and compare hosts.",
     "prompt-ids": "Print the token ids of prompts.",
     "audit": "Look at every id of a vocabulary, and write what was found.",
     "training": "Make training sets, and export them to trainers.",

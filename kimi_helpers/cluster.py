@@ -103,7 +103,7 @@ def cluster_workers(address: str | None = None) -> Iterator[OrderedMap]:
     Raises:
         ClusterError: Ray is not installed, there is no cluster at the address, or a task raised something.
     """
-    with _connected(address) as ray:
+    with connected(address) as ray:
         yield partial(_on_cluster, ray)
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cache
 
 from kimi_helpers.formats import ModelFormat, format_of_model
 from kimi_helpers.profiles import ProviderProfile
-from kimi_helpers.reading_search import Encode, encoder_of, in_ids
+from kimi_helpers.reading_search import Choices, Encode, encoder_of, in_ids
 from kimi_helpers.readings import count_spelled, hides_start, layouts, most_spelled
 from kimi_helpers.replies import Failure, Reply
 from kimi_helpers.reply_sources import SourcedReply
@@ -16,6 +17,8 @@ from kimi_helpers.vocabulary import Vocabulary
 from kimi_helpers.workspace import printable
 
 FIELD_SIDES: frozenset[Side] = frozenset({"reasoning start", "reasoning end", "content start", "content end"})
+# Tokens of blanks around the arguments of a call: a line end or two and a blank in front, one token behind.
+LOST_AROUND = 3
 UNSHOWN_STRIPS = ", stripping where no reply shows a blank"
 
 
@@ -82,28 +85,59 @@ def _blank_sides(reply: Reply) -> set[Side]:
     return {side for side, character in blank.items() if character.isspace()}
 
 
+class Verdict(StrEnum):
+    """What a reply says of a serving stack.
+
+    `explained`: some usual reading makes the count. `silent`: the reply cannot speak against the stack. `unusual`: only
+    a reading in which the model left the law makes the count. `miscounted`: no reading makes it. `impossible`: no host
+    with the stack returns such a text.
+    """
+
+    explained = "explained"
+    silent = "silent"
+    unusual = "unusual"
+    miscounted = "miscounted"
+    impossible = "impossible"
+
+
+def judge_stack(
+    reply: Reply, vocabulary: Vocabulary, format: ModelFormat, stack: ServingStack, asked: Asked, encode: Encode
+) -> Verdict:
+    """What a reply says of a stack.
+
+    A cut reply is explained by any reading that is not longer: the host may have dropped what came last. A reply is
+    silent without a count, where its sources are too many to be tried, or where its start may be hidden.
+    """
+    billed = _billed(reply)
+    if hides_start(reply, stack, asked):
+        return Verdict.silent
+    found = Verdict.impossible
+    for layout in layouts(reply, vocabulary, format, stack, asked):
+        if billed is None or not layout.complete:
+            return Verdict.silent
+        choices = in_ids(layout, vocabulary, encode)
+        if choices.makes(billed) or (reply.finish_reason == "length" and choices.fewest() <= billed):
+            if layout.usual:
+                return Verdict.explained
+            found = Verdict.unusual
+        elif stack.arguments != "sampled" and _lost_around(choices, billed, len(reply.tool_calls)):
+            return Verdict.silent
+        elif found is Verdict.impossible:
+            found = Verdict.miscounted
+    return found
+
+
+def _lost_around(choices: Choices, billed: int, calls: int) -> bool:
+    """Whether blanks around the arguments of calls, which a dump takes away and no reading lists, make the count."""
+    return any(choices.makes(billed - lost) for lost in range(1, LOST_AROUND * calls + 1))
+
+
 def explains_reply(
     reply: Reply, vocabulary: Vocabulary, format: ModelFormat, stack: ServingStack, asked: Asked, encode: Encode
 ) -> bool:
-    """Whether a host with this stack can have returned the reply with its count.
-
-    A cut reply is explained by any reading that is not longer: the host may have dropped what came last. So is one
-    whose sources are too many to be tried, or whose start may be hidden: it cannot speak against the stack.
-    """
-    billed = _billed(reply)
-    if billed is None:
-        return False
-    if hides_start(reply, stack, asked):
-        return True
-    for layout in layouts(reply, vocabulary, format, stack, asked):
-        if not layout.complete:
-            return True
-        choices = in_ids(layout, vocabulary, encode)
-        if reply.finish_reason == "length" and choices.fewest() <= billed:
-            return True
-        if next(choices.fitting(billed), None) is not None:
-            return True
-    return False
+    """Whether a host with this stack can have returned the reply with its count."""
+    verdict = judge_stack(reply, vocabulary, format, stack, asked, encode)
+    return _billed(reply) is not None and verdict not in (Verdict.miscounted, Verdict.impossible)
 
 
 def _billed(reply: Reply) -> int | None:

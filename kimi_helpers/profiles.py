@@ -1,14 +1,17 @@
 """What is known of hosts, read from profile files: data, so that a new host needs no code."""
 
+import json
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import date
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from kimi_helpers.serving_stacks import ServingStack, known_stacks
+from kimi_helpers.workspace import write_whole
 
 
 class ProfileError(ValueError):
@@ -24,12 +27,20 @@ class ProviderProfile:
         stacks: the serving stacks that its replies leave open; one where it is fixed.
         replies: how many replies the profile rests on; None where it is known from how the host is built.
         evidence: what they showed and when, for people.
+        slug: the endpoint that was asked; None where it is not known, as the rest.
+        quantization: of that endpoint.
+        model: the canonical slug of the replies.
+        dated: when the profile was learnt. Hosts change.
     """
 
     provider: str
     stacks: tuple[ServingStack, ...]
     replies: int | None
     evidence: str
+    slug: str | None = None
+    quantization: str | None = None
+    model: str | None = None
+    dated: date | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,10 @@ class _Row:
     stacks: list[str]
     replies: Annotated[int, Field(ge=0)] | Literal["built"]
     evidence: str
+    slug: str | None = None
+    quantization: str | None = None
+    model: str | None = None
+    dated: date | None = None
 
 
 @dataclass(frozen=True)
@@ -81,4 +96,46 @@ def _profile(row: _Row, stacks: Mapping[str, ServingStack], path: Path | str) ->
     if unknown := [name for name in row.stacks if name not in stacks]:
         raise ProfileError(f"{path}: there is no serving stack {unknown[0]!r}; known are {', '.join(stacks)}.")
     replies = None if row.replies == "built" else row.replies
-    return ProviderProfile(row.provider, tuple(stacks[name] for name in row.stacks), replies, row.evidence)
+    named = tuple(stacks[name] for name in row.stacks)
+    about = (row.slug, row.quantization, row.model, row.dated)
+    return ProviderProfile(row.provider, named, replies, row.evidence, *about)
+
+
+def write_profiles(path: Path, profiles: Iterable[ProviderProfile], heading: str = "") -> None:
+    """Write profiles with their stacks to a TOML file that `read_profiles` reads; it is there whole or not at all.
+
+    Args:
+        path: of the file.
+        profiles: each of another provider; stacks of the same name must be the same.
+        heading: a comment of one line.
+    """
+    listed = list(profiles)
+    stacks = {stack.name: stack for profile in listed for stack in profile.stacks}
+    plain = {each.name: each.default for each in fields(ServingStack)}
+    tables = [f"# {' '.join(heading.split())}\n"] if heading else []
+    for stack in stacks.values():
+        values = {name: value for name in plain if (value := getattr(stack, name)) != plain[name]}
+        tables.append(_table("stack", values))
+    for profile in listed:
+        values = {each.name: getattr(profile, each.name) for each in fields(ProviderProfile)}
+        values["stacks"] = [stack.name for stack in profile.stacks]
+        values["replies"] = "built" if profile.replies is None else profile.replies
+        tables.append(_table("profile", {name: value for name, value in values.items() if value is not None}))
+    write_whole(path, "\n".join(tables).encode())
+
+
+def _table(name: str, values: Mapping[str, Any]) -> str:
+    return "".join([f"[[{name}]]\n", *(f"{key} = {_toml(value)}\n" for key, value in values.items())])
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it. Its basic strings are JSON's, but for the control character 0x7f."""
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, list | tuple | frozenset):
+        members = sorted(value) if isinstance(value, frozenset) else value
+        return f"[{', '.join(map(_toml, members))}]"
+    if isinstance(value, str):
+        text = value.encode(errors="backslashreplace").decode()
+        return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)

@@ -86,17 +86,39 @@ def renderings(
     Raises:
         PromptError: the request cannot be rendered, or holds an image, whose tokens a rendering does not expand.
     """
+    found: dict[Ids, tuple[str, ...]] = {}
+    for names, ids in _each_rendering(request, vocabulary, format, thinking, most):
+        found.setdefault(ids, names)
+    return found
+
+
+def rendering_lengths(
+    request: Mapping[str, Any], vocabulary: Vocabulary, format: ModelFormat, thinking: bool = True, most: int = 2
+) -> dict[frozenset[str], int]:
+    """The names of every combination of at most `most` deviations that a request leaves room for -> tokens.
+
+    Unlike in `renderings`, none is left out where it changes nothing.
+
+    Raises:
+        PromptError: as `renderings`.
+    """
+    each = _each_rendering(request, vocabulary, format, thinking, most)
+    return {frozenset(names): len(ids) for names, ids in each}
+
+
+def _each_rendering(
+    request: Mapping[str, Any], vocabulary: Vocabulary, format: ModelFormat, thinking: bool, most: int
+) -> Iterator[tuple[tuple[str, ...], Ids]]:
+    """Every combination of deviations, fewest first, with its ids."""
     read = _read(request, format, thinking)
     plain = _Handling(format.default_system)
     deviations = list(_deviations(read, vocabulary))
-    found: dict[Ids, tuple[str, ...]] = {}
     for number in range(most + 1):
         for chosen in combinations(deviations, number):
             if len({deviation.field for deviation in chosen}) == number:
                 handling = replace(plain, **{deviation.field: deviation.value for deviation in chosen})
                 names = tuple(deviation.name for deviation in chosen)
-                found.setdefault(_render(read, handling, vocabulary, format), names)
-    return found
+                yield names, _render(read, handling, vocabulary, format)
 
 
 @cache

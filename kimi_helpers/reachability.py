@@ -45,8 +45,7 @@ def merge_path(ranks: Mapping[bytes, int], data: bytes) -> list[list[bytes]]:
 
 def rank_table(vocabulary: Vocabulary) -> dict[bytes, int]:
     """Bytes -> id of every ordinary token."""
-    single = vocabulary.encoding.decode_single_token_bytes
-    return {single(id): id for id in range(vocabulary.ranks)}
+    return {vocabulary.token_bytes(id): id for id in range(vocabulary.ranks)}
 
 
 @dataclass(frozen=True)

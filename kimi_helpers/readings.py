@@ -138,8 +138,8 @@ def _end_options(reply: Reply, stack: ServingStack, asked: Asked) -> tuple[EndTo
 
 def _forced_parts(parts: Sequence[Special | Slot]) -> range:
     """The parts from the start of the tool section to that of the first call's arguments."""
-    if Special(BEGIN_ARGUMENTS) not in parts:
-        return range(0)
+    if Special(BEGIN_ARGUMENTS) not in parts or Special(BEGIN_SECTION) not in parts:
+        return range(0)  # none was called, or a leaked mark is read as text
     return range(parts.index(Special(BEGIN_SECTION)), parts.index(Special(BEGIN_ARGUMENTS)) + 1)
 
 
@@ -328,7 +328,7 @@ def _with_sources(
 ) -> list[Special | Slot] | None:
     """The body with each text's sources; None where the stack cannot have returned one of them."""
     parts: list[Special | Slot] = []
-    strips, most = stack.strips(reply.transport), _most_sources(reply)
+    strips, most = stack.strips(reply.transport, asked.thinking), _most_sources(reply)
     for place, part in enumerate(body):
         if isinstance(part, Special):
             parts.append(part)

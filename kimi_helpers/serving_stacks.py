@@ -50,6 +50,7 @@ class ServingStack:
         strips_json: sides from which the parser strips blanks in replies that are not streamed: of the whole decoded
             text, of the reasoning, of the content.
         strips_stream: the same in streamed replies.
+        strips_thinking_only: it is the reasoning parser that strips, so replies with thinking switched off keep theirs.
         cuts_at_call: the tool parser cuts the content at the first call instead of at the section, so that a blank
             added between the two stays in the content.
         arguments: `sampled`, or parsed and dumped again as `compact` or `spaced` JSON.
@@ -72,6 +73,7 @@ class ServingStack:
     parses_reasoning: bool = True
     strips_json: frozenset[Side] = frozenset()
     strips_stream: frozenset[Side] = frozenset()
+    strips_thinking_only: bool = False
     cuts_at_call: bool = False
     arguments: Literal["sampled", "compact", "spaced"] = "sampled"
     trims_arguments: bool = False
@@ -82,8 +84,10 @@ class ServingStack:
     drops_open_calls: bool = False
     shows_half_characters: bool = False
 
-    def strips(self, transport: str) -> frozenset[Side]:
-        """The sides that are stripped in a reply of this transport."""
+    def strips(self, transport: str, thinking: bool | None = None) -> frozenset[Side]:
+        """The sides that are stripped in a reply of this transport; `thinking` is false where it was switched off."""
+        if self.strips_thinking_only and thinking is False:
+            return frozenset()
         return self.strips_stream if transport == "sse" else self.strips_json
 
 

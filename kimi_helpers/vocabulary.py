@@ -130,7 +130,13 @@ class Vocabulary:
 
     @property
     def pattern(self) -> str:
-        """The split pattern: merges never cross a border that it sets."""
+        """The split pattern: merges never cross a border that it sets.
+
+        Raises:
+            VocabularyError: the vocabulary comes from a tokenizer.json, which has steps instead of one pattern.
+        """
+        if not isinstance(self.encoding, tiktoken.Encoding):
+            raise VocabularyError(f"{self.source} has no split pattern: give a folder with tiktoken.model.")
         return self.encoding._pat_str
 
     @property

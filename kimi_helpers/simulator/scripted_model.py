@@ -25,6 +25,7 @@ from kimi_helpers.formats import (
 )
 from kimi_helpers.simulator.chat_request import ChatRequest
 from kimi_helpers.simulator.scripted_arguments import argument_text, draw_style
+from kimi_helpers.simulator.scripted_calibration import scripted_answer
 from kimi_helpers.simulator.scripted_texts import TOPICS
 from kimi_helpers.simulator.scripted_topics import Topic, fill
 from kimi_helpers.vocabulary import Vocabulary
@@ -79,6 +80,9 @@ def write_turn(request: ChatRequest, thinks: bool) -> Turn:
         request: the model's name, the messages, the tools and the seed decide the draw.
         thinks: whether the turn has reasoning.
     """
+    if scripted := scripted_answer(request):
+        thought, content, calls = scripted
+        return Turn(thought if thinks else None, content, calls)
     draw = draw_for(request)
     if functions := _functions_to_call(request, draw):
         return _tool_turn(request, functions, thinks, draw)
