@@ -1,4 +1,4 @@
-"""The HTTP client of OpenRouter: pinned requests, replies kept byte for byte, listings.
+"""The HTTP client of OpenRouter: pinned requests, replies kept byte for byte.
 
 Source of the fields and their effects: OpenRouter's documentation (parameters, provider routing, message
 transforms, errors). Nothing here reads a reply: see `replies`.
@@ -8,14 +8,14 @@ import asyncio
 import ipaddress
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Any, NoReturn
-from urllib.parse import quote
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpx
+from anyio.from_thread import start_blocking_portal
 from pydantic import SecretStr
 
 from kimi_helpers.formats import format_of_model
@@ -28,6 +28,9 @@ KEY_VARIABLE = "OPENROUTER_API_KEY"
 # Keep-alive comments reset the read timeout for ever, so the whole exchange has an end of its own.
 LONGEST_EXCHANGE = 1800.0
 TIMEOUTS = httpx.Timeout(connect=20, write=60, read=300, pool=None)
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 _SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "set-cookie"})
 
@@ -105,6 +108,29 @@ def open_client(base_url: str = BASE_URL) -> httpx.AsyncClient:
         headers["Authorization"] = f"Bearer {api_key().get_secret_value()}"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUTS, limits=limits, trust_env=not local)
+
+
+def call_plainly(
+    call: Callable[Concatenate[httpx.AsyncClient, _Given], Awaitable[_Result]],
+    base_url: str,
+    *given: _Given.args,
+    **named: _Given.kwargs,
+) -> _Result:
+    """Await `call(client, ...)` from plain code, also where an event loop runs already, as in a notebook's cell.
+
+    It runs in a thread with an event loop and a client of its own. An interrupt (Ctrl-C, or Jupyter's stop button)
+    cancels the call there, waits until it has cleaned up, and is raised.
+
+    Raises:
+        OpenRouterError: of `open_client`, beside what the call raises.
+    """
+
+    async def main() -> _Result:
+        async with open_client(base_url) as client:
+            return await call(client, *given, **named)
+
+    with start_blocking_portal() as portal:
+        return portal.call(main)
 
 
 def request_body(
@@ -209,48 +235,3 @@ def _masked(client: httpx.AsyncClient, data: bytes) -> bytes:
 
 def _masked_text(client: httpx.AsyncClient, text: str) -> str:
     return _masked(client, text.encode()).decode()
-
-
-async def list_models(client: httpx.AsyncClient) -> list[dict[str, Any]]:
-    """`GET /models`, as the API returns it.
-
-    Raises:
-        OpenRouterError: no listing came.
-    """
-    return _rows(await _get(client, "models"), "models")
-
-
-async def list_endpoints(client: httpx.AsyncClient, model: str) -> list[dict[str, Any]]:
-    """`GET /models/{author}/{slug}/endpoints`: the providers of a model, as the API returns them.
-
-    Args:
-        model: `author/slug`.
-
-    Raises:
-        OpenRouterError: no listing came; the model may be misspelt.
-    """
-    path = f"models/{quote(model, safe='/:')}/endpoints"
-    data = await _get(client, path)
-    return _rows(data.get("endpoints") if isinstance(data, dict) else None, path)
-
-
-async def _get(client: httpx.AsyncClient, path: str) -> Any:
-    try:
-        response = await client.get(path)
-        if response.status_code != 200:
-            _fail(path, f"the API answers with status {response.status_code}; check the name, the key and the address")
-        return response.json()["data"]
-    except httpx.RequestError as error:
-        _fail(path, f"the API cannot be reached ({type(error).__name__}); check the network and the address")
-    except (KeyError, TypeError, ValueError):
-        _fail(path, "the answer is no listing; check the address")
-
-
-def _rows(data: Any, path: str) -> list[dict[str, Any]]:
-    if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
-        _fail(path, "the answer is no listing; check the address")
-    return data
-
-
-def _fail(path: str, reason: str) -> NoReturn:
-    raise OpenRouterError(f"GET {path}: {reason}.") from None

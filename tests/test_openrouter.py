@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from kimi_helpers.openrouter import (
     BASE_URL,
@@ -16,8 +16,6 @@ from kimi_helpers.openrouter import (
     api_key,
     encode_body,
     is_loopback,
-    list_endpoints,
-    list_models,
     open_client,
     request_body,
     send,
@@ -217,44 +215,3 @@ def test_a_key_that_a_host_echoes_is_overwritten() -> None:
         transfer = asyncio.run(main(base_url))
     assert transfer.body == b"[Bearer " + b"*" * len(SECRET) + b"]"
     assert SECRET not in repr(transfer)
-
-
-def test_listings() -> None:
-    async def answer(request: dict[str, Any], _: int) -> Response:
-        if request["path"] == "/api/v1/models":
-            return JSONResponse({"data": [{"id": "moonshotai/kimi-k2.5"}]})
-        if request["path"] == "/api/v1/models/moonshotai/kimi-k2.5/endpoints":
-            return JSONResponse({"data": {"id": "moonshotai/kimi-k2.5", "endpoints": [{"tag": "chutes/int4"}]}})
-        return JSONResponse({"error": {"code": 404, "message": "Not found"}}, 404)
-
-    async def main(base_url: str) -> None:
-        async with open_client(base_url) as client:
-            assert await list_models(client) == [{"id": "moonshotai/kimi-k2.5"}]
-            assert await list_endpoints(client, "moonshotai/kimi-k2.5") == [{"tag": "chutes/int4"}]
-            with pytest.raises(OpenRouterError, match=r"GET models/moonshotai/kimi/endpoints: .*status 404"):
-                await list_endpoints(client, "moonshotai/kimi")
-
-    with serve(answer) as (base_url, _):
-        asyncio.run(main(base_url))
-
-
-@pytest.mark.parametrize("body", ["<html>", "[]", '{"data": {"endpoints": {}}}', '{"data": [1]}', "{}"])
-def test_an_answer_that_is_no_listing_is_refused(body: str) -> None:
-    async def main(base_url: str) -> None:
-        async with open_client(base_url) as client:
-            with pytest.raises(OpenRouterError, match="no listing"):
-                await list_models(client)
-            with pytest.raises(OpenRouterError, match="no listing"):
-                await list_endpoints(client, "a/b")
-
-    with serve(always(Response(body))) as (base_url, _):
-        asyncio.run(main(base_url))
-
-
-def test_a_listing_of_an_absent_server_is_refused() -> None:
-    async def main() -> None:
-        async with open_client(f"http://127.0.0.1:{free_port()}") as client:
-            with pytest.raises(OpenRouterError, match="cannot be reached"):
-                await list_models(client)
-
-    asyncio.run(main())

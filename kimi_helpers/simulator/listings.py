@@ -12,6 +12,9 @@ CONTEXT_LENGTH = 262_144
 RELEASED = 1_769_500_000
 PARAMETERS = ["include_reasoning", "max_completion_tokens", "max_tokens", "reasoning", "seed", "tool_choice", "tools"]
 PARAMETERS_OF_EVIDENCE = {None: [], "ids": ["return_token_ids"], "bytes": ["logprobs"], "content bytes": ["logprobs"]}
+# Scripted, as the replies are: in milliseconds to the first token, and in tokens a second.
+SCRIPTED_LATENCY = {"p50": 850, "p75": 1200, "p90": 2100, "p99": 6400}
+SCRIPTED_THROUGHPUT = {"p50": 61.5, "p75": 48, "p90": 33, "p99": 12.5}
 DESCRIPTION = "A scripted model on this machine: its answers are drawn from texts of the project's own."
 ARCHITECTURE = {
     "modality": "text->text",
@@ -117,8 +120,8 @@ def _listed_endpoint(host: Host, model: Model) -> dict[str, Any]:
         "uptime_last_5m": 100,
         "uptime_last_30m": 100,
         "uptime_last_1d": 100,
-        "latency_last_30m": None,
-        "throughput_last_30m": None,
+        "latency_last_30m": SCRIPTED_LATENCY,
+        "throughput_last_30m": SCRIPTED_THROUGHPUT,
         "supports_implicit_caching": False,
     }
 
