@@ -366,5 +366,5 @@ def test_a_journal_that_can_no_longer_be_written_ends_the_run(tmp_path: Path) ->
         other.close()
         return await greet(fields, before)
 
-    with pytest.raises(sqlite3.IntegrityError, match="disk full"):
+    with pytest.raises(JournalError, match=r"cannot be written \(disk full\): what was written before is safe"):
         run(answer, prompts("a"), journal)
