@@ -6,6 +6,8 @@ import signal
 import sqlite3
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,18 @@ from kimi_helpers.generation import Retries, RunStopped, Settings, Summary, gene
 from kimi_helpers.journal import JournalError, read_journal
 from kimi_helpers.openrouter import open_client
 from kimi_helpers.prompts import Prompt
-from tests.loopback import Answer, error, events, free_port, serve, stream
+from tests.loopback import Answer, Seen, error, events, free_port, listed, serve, stream
 
 SECRET = "sk-or-v1-0123456789abcdef"
 SETTINGS = Settings("greetings", "moonshotai/kimi-k2.5", max_tokens=100, temperature=1.0, top_p=0.95, seed=7)
 QUICK = Retries(attempts=3, first_wait=0.01)
+
+
+@contextmanager
+def serve_listed(answer: Answer, **fields: Any) -> Iterator[tuple[str, Seen]]:
+    """A server of an API whose model three endpoints serve."""
+    with serve(answer, [listed(tag, **fields) for tag in ("loop", "x", "y")]) as served:
+        yield served
 
 
 def prompts(*texts: str) -> list[Prompt]:
@@ -48,7 +57,7 @@ def once(failing: Response) -> Answer:
 
 def run(answer: Answer, asked: list[Prompt], journal: Path, **options: Any) -> tuple[Summary, list[str]]:
     """A run against a server of its own: the summary, and the prompts that the server saw."""
-    with serve(answer) as (base_url, seen):
+    with serve_listed(answer) as (base_url, seen):
         summary = run_generation(
             asked, ["loop"], SETTINGS, journal, base_url=base_url, **({"retries": QUICK} | options)
         )
@@ -70,7 +79,7 @@ def test_every_reply_is_journaled_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_providers_and_samples_are_asked_once_each(tmp_path: Path) -> None:
-    with serve(greet) as (base_url, seen):
+    with serve_listed(greet) as (base_url, seen):
         summary = run_generation(
             prompts("a", "b"), ["x", "y"], SETTINGS, tmp_path / "j.sqlite", base_url=base_url, samples=2, concurrency=1
         )
@@ -258,7 +267,7 @@ def test_a_cancelled_run_loses_no_finished_reply(tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-    with serve(hold_after(3, held)) as (base_url, _):
+    with serve_listed(hold_after(3, held)) as (base_url, _):
         asyncio.run(main(base_url))
     assert [(each.prompt_id, each.failure) for each in read_journal(journal)] == [("a", None), ("b", None), ("c", None)]
     summary, texts = run(greet, prompts(*"abcdef"), journal)
@@ -278,7 +287,7 @@ def test_an_interrupt_ends_the_run_in_its_thread(tmp_path: Path) -> None:
 
     interrupter = threading.Thread(target=interrupt)
     threads = threading.active_count()
-    with serve(hold_after(2, held)) as (base_url, _):
+    with serve_listed(hold_after(2, held)) as (base_url, _):
         interrupter.start()
         with pytest.raises(KeyboardInterrupt):
             run_generation(prompts(*"abcd"), ["loop"], SETTINGS, journal, base_url=base_url, concurrency=1)
@@ -291,7 +300,7 @@ def test_a_run_works_inside_a_running_event_loop(tmp_path: Path) -> None:
     async def cell(base_url: str) -> Summary:
         return run_generation(prompts("a"), ["loop"], SETTINGS, tmp_path / "j.sqlite", base_url=base_url)
 
-    with serve(greet) as (base_url, _):
+    with serve_listed(greet) as (base_url, _):
         assert asyncio.run(cell(base_url)).finished == 1
 
 
@@ -308,7 +317,7 @@ def test_the_key_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         async with httpx.AsyncClient(base_url=base_url, headers=headers) as client:
             await generate(prompts("a", "b"), ["loop"], SETTINGS, journal, client, concurrency=1)
 
-    with serve(answer) as (base_url, seen), pytest.raises(RunStopped) as caught:
+    with serve_listed(answer) as (base_url, seen), pytest.raises(RunStopped) as caught:
         asyncio.run(main(base_url))
     assert [headers["authorization"] for headers in seen.headers] == [f"Bearer {SECRET}"] * 2
     assert SECRET not in f"{caught.value!r} {caught.value}"
@@ -329,7 +338,7 @@ def test_a_journal_of_other_settings_is_refused_before_anything_is_asked(tmp_pat
     journal = tmp_path / "j.sqlite"
     run(greet, prompts("a"), journal)
     other = Settings("greetings", "moonshotai/kimi-k2.5", max_tokens=100, temperature=0.6, top_p=0.95, seed=7)
-    with serve(greet) as (base_url, seen):
+    with serve_listed(greet) as (base_url, seen):
         with pytest.raises(JournalError, match=r"temperature = 1\.0, now it is 0\.6"):
             run_generation(prompts("b"), ["loop"], other, journal, base_url=base_url)
         with pytest.raises(JournalError, match=r"host = '127\.0\.0\.1', now it is 'localhost'"):
