@@ -7,6 +7,7 @@ import click
 # What --help says of each verb, so that it imports none of them: some take seconds.
 VERBS = {
     "run": "Run notebooks headless.",
+    "generate": "Ask providers for replies, into a journal.",
     "reconstruct": "Turn recorded replies or journals into graded token ids.",
     "prompt-ids": "Print the token ids of prompts.",
     "merge-journals": "Write several journals into one.",
