@@ -54,7 +54,7 @@ def graded_runs(samples: int, rate: float) -> Iterator[tuple[list[SourcedReply],
     hosts = [host.slug for host in HOSTS]
     for place, (model, limit, stream, evidence, share) in enumerate(RUNS):
         settings = Settings(
-            "loopback", f"moonshotai/{model}", limit, 1.0, 0.95, 1000 * place, stream, evidence, evidence
+            "loopback", f"moonshotai/{model}", limit, 1.0, 0.95, 1000 * place, stream, evidence, evidence, system=""
         )
         with TemporaryDirectory() as folder, running(noncanonical_rate=rate) as url:
             journal = Path(folder, "journal.sqlite")

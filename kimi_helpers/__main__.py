@@ -8,12 +8,14 @@ import click
 VERBS = {
     "run": "Run notebooks headless.",
     "site": "Build pages to share from all runs.",
+    "generate": "Ask providers for replies, into a journal.",
     "reconstruct": "Turn recorded replies or journals into graded token ids.",
     "providers": "Learn from replies what each host does, and compare hosts.",
     "prompt-ids": "Print the token ids of prompts.",
     "audit": "Look at every id of a vocabulary, and write what was found.",
     "training": "Make training sets, and export them to trainers.",
     "hidden-states": "Capture the hidden states of training rows.",
+    "merge-journals": "Write several journals into one.",
     "simulate": "Serve the loopback hosts, whose true token ids are known.",
     "vocabulary": "Where a vocabulary comes from.",
 }

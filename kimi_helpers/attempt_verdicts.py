@@ -14,6 +14,9 @@ from kimi_helpers.replies import Failure, FailureKind, Reply, Usage, parse_reply
 # What may go well a moment later.
 TRANSIENT_CODES = frozenset({408, 429, 500, 502, 503, 504, 524, 529})
 
+# Among them those that say to send less.
+REFUSAL_CODES = frozenset({429, 503, 529})
+
 # The same, where a reply broke off and no code says why. Other faults would come again, and be billed again.
 _TRANSIENT_KINDS = frozenset(
     {FailureKind.STREAM_CUT, FailureKind.STREAM_ERROR, FailureKind.CHOICE_ERROR, FailureKind.ERROR_IN_200}
@@ -39,6 +42,7 @@ class AttemptVerdict:
         retriable: it may go well a moment later.
         retry_after: seconds that the host asks to wait, or 0.
         stop: why no further request makes sense, or None.
+        is_refusal: the host had no room for it, or the rate was too high: fewer requests would have done better.
     """
 
     failure: str | None
@@ -46,30 +50,43 @@ class AttemptVerdict:
     retriable: bool = False
     retry_after: float = 0.0
     stop: str | None = None
+    is_refusal: bool = False
 
 
-def judge(transfer: Transfer) -> AttemptVerdict:
-    """Judge an attempt. A reply counts only if its exchange came to a proper end."""
+def judge(transfer: Transfer, provider_name: str | None = None) -> AttemptVerdict:
+    """Judge an attempt. A reply counts only if its exchange came to a proper end.
+
+    Args:
+        provider_name: who must have answered, as replies name it; None where that is not known. A reply of another, or
+            of nobody named, is a failure, and is not asked for again: it is billed each time.
+    """
     outcome = parse_reply(transfer.body, status=transfer.status)
     wait = _retry_after(transfer.headers.get("retry-after", ""))
     if transfer.transport_error is not None:
         return AttemptVerdict("transport_error", outcome.usage, retriable=True, retry_after=wait)
     if isinstance(outcome, Reply):
-        return AttemptVerdict(None, outcome.usage)
+        is_right = provider_name is None or outcome.provider == provider_name
+        return AttemptVerdict(None if is_right else FailureKind.WRONG_PROVIDER.value, outcome.usage)
     return AttemptVerdict(
         failure=outcome.kind.value,
         usage=outcome.usage,
         retriable=_is_transient(outcome),
         retry_after=wait,
         stop=_reason_to_stop(outcome, transfer.body),
+        is_refusal=_has_code(outcome, REFUSAL_CODES),
     )
 
 
+def _code(failure: Failure) -> int | str | None:
+    return failure.status if failure.kind is FailureKind.HTTP_ERROR else failure.code
+
+
+def _has_code(failure: Failure, codes: frozenset[int]) -> bool:
+    return str(_code(failure)) in map(str, codes)
+
+
 def _is_transient(failure: Failure) -> bool:
-    code = failure.status if failure.kind is FailureKind.HTTP_ERROR else failure.code
-    if code is None:
-        return failure.kind in _TRANSIENT_KINDS
-    return str(code) in map(str, TRANSIENT_CODES)
+    return failure.kind in _TRANSIENT_KINDS if _code(failure) is None else _has_code(failure, TRANSIENT_CODES)
 
 
 def _reason_to_stop(failure: Failure, body: bytes) -> str | None:

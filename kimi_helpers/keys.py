@@ -16,10 +16,16 @@ def get_key(name: str) -> SecretStr:
     Raises:
         LookupError: it is set in neither.
     """
-    value = (os.environ.get(name) or _dotenv().get(name) or "").strip()
-    if not value:
+    key = find_key(name)
+    if key is None:
         raise LookupError(f"{name} is not set: export it, or copy .env.example to .env and fill in its line.")
-    return SecretStr(value)
+    return key
+
+
+def find_key(name: str) -> SecretStr | None:
+    """As `get_key`; None where it is set in neither."""
+    value = (os.environ.get(name) or _dotenv().get(name) or "").strip()
+    return SecretStr(value) if value else None
 
 
 def known_secrets() -> dict[str, SecretStr]:

@@ -5,7 +5,6 @@ transforms, errors). Nothing here reads a reply: see `replies`.
 """
 
 import asyncio
-import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,15 +14,28 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpx
 from anyio.from_thread import start_blocking_portal
-from pydantic import SecretStr
 
+from kimi_helpers.apis import OPENROUTER, Api, OpenRouterError, api_of, is_loopback, key_for
 from kimi_helpers.formats import format_of_model
-from kimi_helpers.keys import get_key
 from kimi_helpers.prompts import Prompt
 
-HOST = "openrouter.ai"
-BASE_URL = f"https://{HOST}/api/v1"
-KEY_VARIABLE = "OPENROUTER_API_KEY"
+__all__ = [
+    "OpenRouterError",
+    "Transfer",
+    "call_plainly",
+    "encode_body",
+    "is_loopback",
+    "open_client",
+    "request_body",
+    "send",
+]
+
+BASE_URL = "https://openrouter.ai/api/v1"
+
+# Room for the reasoning, which counts: Moonshot advises no less, and a smaller limit cuts many replies.
+MAX_TOKENS = 16_384
+# What K2's own template puts before a conversation that has none; stated, so that no host puts another one there.
+SYSTEM_MESSAGE = "You are Kimi, an AI assistant created by Moonshot AI."
 
 # Keep-alive comments reset the read timeout for ever, so the whole exchange has an end of its own.
 LONGEST_EXCHANGE = 1800.0
@@ -33,10 +45,6 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 _SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "set-cookie"})
-
-
-class OpenRouterError(RuntimeError):
-    """The API cannot be used as asked; the message is one sentence and holds no secret."""
 
 
 @dataclass(frozen=True)
@@ -64,51 +72,29 @@ class Transfer:
     transport_error: str | None
 
 
-def api_key() -> SecretStr:
-    """The key from the environment or `.env`, in a class that shows it nowhere.
-
-    Raises:
-        OpenRouterError: it is not set, or has characters that no HTTP header takes.
-    """
-    try:
-        key = get_key(KEY_VARIABLE)
-    except LookupError as error:
-        raise OpenRouterError(str(error)) from None
-    # httpx repeats a header it cannot send in its error: such a key must not get that far.
-    if not all("!" <= character <= "~" for character in key.get_secret_value()):
-        raise OpenRouterError(f"{KEY_VARIABLE} holds a blank or a character outside ASCII: copy the key again.")
-    return key
-
-
-def is_loopback(url: httpx.URL) -> bool:
-    """Whether the address is of this machine, by its literal name: nothing is looked up."""
-    try:
-        return url.host == "localhost" or ipaddress.ip_address(url.host).is_loopback
-    except ValueError:
-        return False
-
-
 def open_client(base_url: str = BASE_URL) -> httpx.AsyncClient:
-    """A client for `async with`, for OpenRouter or for a server on this machine.
+    """A client for `async with`: OpenRouter, a server on this machine, or any other that speaks as OpenAI's does.
 
-    The key is sent to OpenRouter alone. A loopback address gets none, and no proxy of the environment is used for it.
+    Each kind of API gets the key of its own variable (`apis`), and no other. For a loopback address no proxy of the
+    environment is used.
 
     Raises:
-        OpenRouterError: the address is neither of the two, or there is no usable key.
+        OpenRouterError: the address cannot be used, or there is no usable key.
     """
     url = httpx.URL(base_url)
-    local = is_loopback(url)
-    of_openrouter = url.scheme == "https" and (url.host == HOST or url.host.endswith(f".{HOST}"))
-    if url.userinfo or not (local or of_openrouter):
+    if url.userinfo or url.scheme not in ("http", "https") or not url.host:
         raise OpenRouterError(
-            f"{url.scheme}://{url.host} gets no key of OpenRouter: use {BASE_URL}, or an address of this machine."
+            f"{url.scheme or 'no scheme'}://{url.host} is no address to use: give http(s)://HOST/PATH, such as "
+            f"{BASE_URL}, and keep keys in the environment."
         )
-    # Compression would hide which bytes came when; the gateway's own record of its routing goes into the reply.
-    headers = {"Accept-Encoding": "identity", "X-OpenRouter-Metadata": "enabled"}
-    if not local:
-        headers["Authorization"] = f"Bearer {api_key().get_secret_value()}"
+    key = key_for(url)
+    # Compression would hide which bytes came when.
+    headers = {"Accept-Encoding": "identity", "Content-Type": "application/json", **api_of(url).headers}
+    if key:
+        headers["Authorization"] = f"Bearer {key.get_secret_value()}"
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    return httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUTS, limits=limits, trust_env=not local)
+    trusts = not is_loopback(url)
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUTS, limits=limits, trust_env=trusts)
 
 
 def call_plainly(
@@ -137,36 +123,47 @@ def call_plainly(
 def request_body(
     prompt: Prompt,
     model: str,
-    provider: str,
+    provider: str | None,
     *,
-    max_tokens: int,
+    api: Api = OPENROUTER,
+    quantization: str | None = None,
+    max_tokens: int = MAX_TOKENS,
     temperature: float,
     top_p: float,
     seed: int | None,
     stream: bool,
+    system: str = SYSTEM_MESSAGE,
     return_token_ids: bool = False,
     logprobs: bool = False,
 ) -> dict[str, Any]:
     """The body of `POST /chat/completions`, pinned to one provider, with nothing left to a host's default.
 
     Args:
-        provider: a slug of the endpoint listing (`tag`); one without a variant matches all of its variants.
+        provider: a full slug of the endpoint listing (`tag`); one without a variant matches all of its variants. None
+            leaves the choice to the gateway: then nobody knows what a reply went through before it came.
+        quantization: of the pinned endpoint, as the listing names it.
         seed: None where the endpoint takes none: `require_parameters` would refuse it.
+        system: put before a conversation without a system message; "" puts nothing there.
         return_token_ids: ask for the sampled ids (vLLM, SGLang); only for a server that can.
         logprobs: ask for the sampled tokens with their bytes; only for an endpoint that lists the parameter.
     """
+    has_system = bool(prompt.messages) and prompt.messages[0].get("role") == "system"
+    opening = [] if has_system or not system else [{"role": "system", "content": system}]
     body: dict[str, Any] = {
         "model": model,
-        "messages": list(prompt.messages),
+        "messages": [*opening, *prompt.messages],
         # Not max_completion_tokens: few Kimi endpoints list it, and require_parameters excludes the others.
         "max_tokens": max_tokens,
         "temperature": temperature,
         "top_p": top_p,
         "stream": stream,
-        "provider": {"only": [provider], "allow_fallbacks": False, "require_parameters": True},
-        # On by default where the context is short; it drops text from the middle of the prompt.
-        "plugins": [{"id": "context-compression", "enabled": False}],
     }
+    if api.routes:
+        body["provider"] = _routing(provider, quantization)
+        # On by default where the context is short; it drops text from the middle of the prompt.
+        body["plugins"] = [{"id": "context-compression", "enabled": False}]
+    elif stream:
+        body["stream_options"] = {"include_usage": True}
     if seed is not None:
         body["seed"] = seed
     if return_token_ids:
@@ -177,8 +174,14 @@ def request_body(
         body["tools"] = list(prompt.tools)
     format = format_of_model(model)
     if format and format.thinks:
-        body["reasoning"] = {"enabled": prompt.thinking}
+        body |= api.thinking(prompt.thinking)
     return body
+
+
+def _routing(provider: str | None, quantization: str | None) -> dict[str, Any]:
+    pinned = {} if provider is None else {"only": [provider], "allow_fallbacks": False}
+    quantizations = {} if quantization is None else {"quantizations": [quantization]}
+    return {**pinned, "require_parameters": True, **quantizations}
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
@@ -203,13 +206,12 @@ async def send(client: httpx.AsyncClient, request: bytes, longest: float = LONGE
     try:
         async with (
             asyncio.timeout(longest),
-            client.stream(
-                "POST", "chat/completions", content=request, headers={"Content-Type": "application/json"}
-            ) as response,
+            client.stream("POST", "chat/completions", content=request) as response,
         ):
             status = response.status_code
             headers = {name: text for name, text in response.headers.items() if name not in _SECRET_HEADERS}
-            async for chunk in response.aiter_bytes():
+            encoded = "content-encoding" in response.headers  # though none was asked for
+            async for chunk in response.aiter_bytes() if encoded else response.aiter_raw():
                 body += chunk
                 chunks.append((len(body), int((perf_counter() - start) * 1e6)))
     except TimeoutError:

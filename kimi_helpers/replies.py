@@ -53,6 +53,7 @@ class FailureKind(StrEnum):
     CONTENT_FILTER = "content_filter"
     EMPTY = "empty"
     EMPTY_ANSWER = "empty_answer"
+    WRONG_PROVIDER = "wrong_provider"
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kimi_helpers.journal import read_journal
+from kimi_helpers.replies import FailureKind
 from kimi_helpers.reply_tables import (
     RAW_COLUMNS,
     REPLY_COLUMNS,
+    WRONG_PROVIDER,
     RawReply,
     SourcedReply,
     parse_raw,
@@ -147,14 +149,7 @@ def _from_file(path: Path) -> RawReply:
 
 def _from_journal(path: Path) -> Iterator[RawReply]:
     """Each reply once: attempts that failed before a good one are left out, else the last failure stands."""
-    chosen: dict[str, int] = {}
-    finished: set[str] = set()
-    for place, exchange in enumerate(read_journal(path)):
-        if exchange.key not in finished:
-            chosen[exchange.key] = place
-        if exchange.failure is None:
-            finished.add(exchange.key)
-    for place, exchange in enumerate(read_journal(path)):
-        if chosen.get(exchange.key) == place:
-            source, sent = f"{path}#{exchange.key[:16]}", exchange.transfer
-            yield RawReply(source, sent.request, sent.status, sent.body, sent.transport_error)
+    for exchange in read_journal(path, settled=True):
+        source, sent = f"{path}#{exchange.key[:16]}", exchange.transfer
+        rejected = WRONG_PROVIDER if exchange.failure == FailureKind.WRONG_PROVIDER else None
+        yield RawReply(source, sent.request, sent.status, sent.body, sent.transport_error or rejected)

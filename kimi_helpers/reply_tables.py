@@ -16,6 +16,9 @@ import pyarrow as pa
 from kimi_helpers.replies import Failure, FailureKind, Reply, ToolCall, Usage, parse_reply
 from kimi_helpers.reply_bodies import Transport
 
+# In the place of a transport error: a whole reply that generation has rejected.
+WRONG_PROVIDER = "another provider than the pinned one answered"
+
 RAW_COLUMNS = {
     "source": pa.string(),
     "request": pa.binary(),
@@ -59,7 +62,7 @@ class RawReply:
         request: the request's body, or None where it was not kept.
         status: of HTTP, None where unknown.
         body: the response's bytes.
-        transport_error: why the exchange broke off; None where it came to its end.
+        transport_error: why the exchange broke off, or `WRONG_PROVIDER`; None where it came to its end.
     """
 
     source: str
@@ -88,11 +91,12 @@ def parse_raw(raw: RawReply) -> SourcedReply:
     """Parse an exchange. Nothing is raised, whatever the bytes; one that broke off is a failure."""
     outcome = parse_reply(raw.body, status=raw.status)
     if raw.transport_error is not None and isinstance(outcome, Reply):
+        is_rejected = raw.transport_error == WRONG_PROVIDER
         outcome = Failure(
-            kind=FailureKind.STREAM_CUT,
+            kind=FailureKind.WRONG_PROVIDER if is_rejected else FailureKind.STREAM_CUT,
             status=raw.status,
             code=None,
-            message=f"the exchange broke off: {raw.transport_error}",
+            message=WRONG_PROVIDER if is_rejected else f"the exchange broke off: {raw.transport_error}",
             provider=outcome.provider,
             model=outcome.model,
             generation_id=outcome.generation_id,

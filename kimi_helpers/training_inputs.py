@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from kimi_helpers.graded_tables import SCHEMA as GRADED_SCHEMA
 from kimi_helpers.formats import FORMATS, format_of_model
+from kimi_helpers.graded_tables import SCHEMA as GRADED_SCHEMA
 from kimi_helpers.journal import Asked, find_asked
 from kimi_helpers.token_lists import Flat, flat_rows, row_sums
 from kimi_helpers.training import ROW_SCHEMA, SET_SCHEMA, Events, portable_source, rows_of_graded, rows_of_native

@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,9 +31,22 @@ class Seen:
 Answer = Callable[[dict[str, Any], int], Awaitable[Response]]
 
 
+def listed(tag: str, **fields: Any) -> dict[str, Any]:
+    """An endpoint of a listing."""
+    pricing = {"prompt": "0.000001", "completion": "0.00001"}
+    parameters = ["max_tokens", "seed", "tools", "reasoning"]
+    return {
+        "tag": tag,
+        "provider_name": "Loopback",
+        "pricing": pricing,
+        "supported_parameters": parameters,
+        "quantization": "int4",
+    } | fields
+
+
 @contextmanager
-def serve(answer: Answer) -> Iterator[tuple[str, Seen]]:
-    """Serve on a free port: yields the base URL and what was sent.
+def serve(answer: Answer, endpoints: Sequence[dict[str, Any]] = ()) -> Iterator[tuple[str, Seen]]:
+    """Serve on a free port: yields the base URL and what was sent. `endpoints` are listed for every model, if any.
 
     `answer` gets the path (under "path"), the headers (under "headers") and, of a post, the body's fields; and how
     often the same prompt was asked before.
@@ -41,6 +54,8 @@ def serve(answer: Answer) -> Iterator[tuple[str, Seen]]:
     seen = Seen()
 
     async def handle(request: Request) -> Response:
+        if endpoints and request.url.path.endswith("/endpoints"):
+            return Response(json.dumps({"data": {"endpoints": list(endpoints)}}), media_type="application/json")
         body = await request.body()
         fields = json.loads(body) if body else {}
         before = seen.texts().count(fields["messages"][-1]["content"]) if body else 0

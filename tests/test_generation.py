@@ -6,6 +6,9 @@ import signal
 import sqlite3
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,15 +17,24 @@ import httpx
 import pytest
 from starlette.responses import Response
 
-from kimi_helpers.generation import Retries, RunStopped, Settings, Summary, generate, run_generation
+from kimi_helpers.generation import Limits, Retries, RunStopped, Settings, Summary, generate, run_generation
 from kimi_helpers.journal import JournalError, read_journal
-from kimi_helpers.openrouter import open_client
+from kimi_helpers.openrouter import OpenRouterError, open_client
 from kimi_helpers.prompts import Prompt
-from tests.loopback import Answer, error, events, free_port, serve, stream
+from kimi_helpers.replies import Failure, FailureKind
+from kimi_helpers.reply_sources import read_sources
+from tests.loopback import Answer, Seen, error, events, free_port, listed, serve, stream
 
 SECRET = "sk-or-v1-0123456789abcdef"
 SETTINGS = Settings("greetings", "moonshotai/kimi-k2.5", max_tokens=100, temperature=1.0, top_p=0.95, seed=7)
-QUICK = Retries(attempts=3, first_wait=0.01)
+QUICK = Retries(attempts=3, refusals=3, first_wait=0.01)
+
+
+@contextmanager
+def serve_listed(answer: Answer, **fields: Any) -> Iterator[tuple[str, Seen]]:
+    """A server of an API whose model three endpoints serve."""
+    with serve(answer, [listed(tag, **fields) for tag in ("loop", "x", "y")]) as served:
+        yield served
 
 
 def prompts(*texts: str) -> list[Prompt]:
@@ -48,7 +60,7 @@ def once(failing: Response) -> Answer:
 
 def run(answer: Answer, asked: list[Prompt], journal: Path, **options: Any) -> tuple[Summary, list[str]]:
     """A run against a server of its own: the summary, and the prompts that the server saw."""
-    with serve(answer) as (base_url, seen):
+    with serve_listed(answer) as (base_url, seen):
         summary = run_generation(
             asked, ["loop"], SETTINGS, journal, base_url=base_url, **({"retries": QUICK} | options)
         )
@@ -70,7 +82,7 @@ def test_every_reply_is_journaled_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_providers_and_samples_are_asked_once_each(tmp_path: Path) -> None:
-    with serve(greet) as (base_url, seen):
+    with serve_listed(greet) as (base_url, seen):
         summary = run_generation(
             prompts("a", "b"), ["x", "y"], SETTINGS, tmp_path / "j.sqlite", base_url=base_url, samples=2, concurrency=1
         )
@@ -157,12 +169,11 @@ def test_a_lasting_failure_is_not_tried_again(tmp_path: Path) -> None:
     assert (summary.finished, summary.failed) == (0, {"http_error": 2})
 
 
-def test_an_absent_server_fails_every_prompt(tmp_path: Path) -> None:
-    base_url = f"http://127.0.0.1:{free_port()}"
-    summary = run_generation(
-        prompts("a", "b"), ["loop"], SETTINGS, tmp_path / "j.sqlite", base_url=base_url, retries=QUICK
-    )
-    assert (summary.asked, summary.failed) == (6, {"transport_error": 2})
+def test_an_absent_server_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+    base_url = f"http://127.0.0.1:{free_port()}/api/v1"
+    with pytest.raises(OpenRouterError, match="cannot be reached"):
+        run_generation(prompts("a", "b"), ["loop"], SETTINGS, tmp_path / "j.sqlite", base_url=base_url, retries=QUICK)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("status", "told"), [(401, "OPENROUTER_API_KEY"), (402, "credits"), (403, "forbids")])
@@ -173,7 +184,7 @@ def test_a_refusal_of_all_work_stops_the_run(tmp_path: Path, status: int, told: 
     journal = tmp_path / "j.sqlite"
     with pytest.raises(RunStopped, match=told) as caught:
         run(refuse, prompts("a", "b", "c", "d"), journal, concurrency=1)
-    assert "stopped after 1 of 4 replies" in str(caught.value)
+    assert "stopped after 1 replies" in str(caught.value)
     assert str(journal) in str(caught.value)
     assert [(each.prompt_id, each.failure) for each in read_journal(journal)] == [("a", None), ("b", "http_error")]
     summary, texts = run(greet, prompts("a", "b", "c", "d"), journal)
@@ -258,7 +269,7 @@ def test_a_cancelled_run_loses_no_finished_reply(tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-    with serve(hold_after(3, held)) as (base_url, _):
+    with serve_listed(hold_after(3, held)) as (base_url, _):
         asyncio.run(main(base_url))
     assert [(each.prompt_id, each.failure) for each in read_journal(journal)] == [("a", None), ("b", None), ("c", None)]
     summary, texts = run(greet, prompts(*"abcdef"), journal)
@@ -278,7 +289,7 @@ def test_an_interrupt_ends_the_run_in_its_thread(tmp_path: Path) -> None:
 
     interrupter = threading.Thread(target=interrupt)
     threads = threading.active_count()
-    with serve(hold_after(2, held)) as (base_url, _):
+    with serve_listed(hold_after(2, held)) as (base_url, _):
         interrupter.start()
         with pytest.raises(KeyboardInterrupt):
             run_generation(prompts(*"abcd"), ["loop"], SETTINGS, journal, base_url=base_url, concurrency=1)
@@ -291,7 +302,7 @@ def test_a_run_works_inside_a_running_event_loop(tmp_path: Path) -> None:
     async def cell(base_url: str) -> Summary:
         return run_generation(prompts("a"), ["loop"], SETTINGS, tmp_path / "j.sqlite", base_url=base_url)
 
-    with serve(greet) as (base_url, _):
+    with serve_listed(greet) as (base_url, _):
         assert asyncio.run(cell(base_url)).finished == 1
 
 
@@ -308,7 +319,7 @@ def test_the_key_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         async with httpx.AsyncClient(base_url=base_url, headers=headers) as client:
             await generate(prompts("a", "b"), ["loop"], SETTINGS, journal, client, concurrency=1)
 
-    with serve(answer) as (base_url, seen), pytest.raises(RunStopped) as caught:
+    with serve_listed(answer) as (base_url, seen), pytest.raises(RunStopped) as caught:
         asyncio.run(main(base_url))
     assert [headers["authorization"] for headers in seen.headers] == [f"Bearer {SECRET}"] * 2
     assert SECRET not in f"{caught.value!r} {caught.value}"
@@ -320,7 +331,7 @@ def test_the_key_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 def test_the_bar_counts_replies(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run(greet, prompts("a", "b"), tmp_path / "j.sqlite")
     run(greet, prompts("a", "b", "c"), tmp_path / "j.sqlite")
-    last = capfd.readouterr().err.strip().rsplit("\r", 1)[-1]
+    last = capfd.readouterr().err.strip().rsplit("\n", 1)[-1]
     assert last.startswith("greetings: 100%")
     assert "3/3" in last
 
@@ -329,7 +340,7 @@ def test_a_journal_of_other_settings_is_refused_before_anything_is_asked(tmp_pat
     journal = tmp_path / "j.sqlite"
     run(greet, prompts("a"), journal)
     other = Settings("greetings", "moonshotai/kimi-k2.5", max_tokens=100, temperature=0.6, top_p=0.95, seed=7)
-    with serve(greet) as (base_url, seen):
+    with serve_listed(greet) as (base_url, seen):
         with pytest.raises(JournalError, match=r"temperature = 1\.0, now it is 0\.6"):
             run_generation(prompts("b"), ["loop"], other, journal, base_url=base_url)
         with pytest.raises(JournalError, match=r"host = '127\.0\.0\.1', now it is 'localhost'"):
@@ -350,9 +361,9 @@ def test_a_journal_of_other_settings_is_refused_before_anything_is_asked(tmp_pat
 def test_a_run_that_could_do_nothing_is_refused(
     tmp_path: Path, providers: list[str], options: dict[str, Any], told: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises((ValueError, OpenRouterError), match=told):
         run_generation(
-            prompts("a"), providers, SETTINGS, tmp_path / "j.sqlite", base_url="http://127.0.0.1:1", **options
+            prompts("a"), providers, SETTINGS, tmp_path / "j.sqlite", base_url="http://127.0.0.1:1/api/v1", **options
         )
     assert list(tmp_path.iterdir()) == []
 
@@ -366,5 +377,87 @@ def test_a_journal_that_can_no_longer_be_written_ends_the_run(tmp_path: Path) ->
         other.close()
         return await greet(fields, before)
 
-    with pytest.raises(sqlite3.IntegrityError, match="disk full"):
+    with pytest.raises(JournalError, match=r"cannot be written \(disk full\): what was written before is safe"):
         run(answer, prompts("a"), journal)
+
+
+def test_a_reply_from_another_provider_is_kept_and_rejected(tmp_path: Path) -> None:
+    async def answer(fields: dict[str, Any], before: int) -> Response:
+        pieces = events(f"Hello, {text_of(fields)}")
+        return stream([piece.replace(b"Loopback", b"Other") for piece in pieces] if text_of(fields) == "b" else pieces)
+
+    journal = tmp_path / "j.sqlite"
+    summary, texts = run(answer, prompts("a", "b"), journal)
+    assert sorted(texts) == ["a", "b"]
+    assert (summary.finished, summary.failed, summary.cost) == (1, {"wrong_provider": 1}, 0.5)
+    rejected = next(each for each in read_journal(journal) if each.prompt_id == "b")
+    assert rejected.failure == "wrong_provider"
+    assert b"Hello, b" in rejected.transfer.body
+    outcomes = {type(each.outcome).__name__ for each in read_sources([journal])}
+    kinds = [each.outcome.kind for each in read_sources([journal]) if isinstance(each.outcome, Failure)]
+    assert (outcomes, kinds) == ({"Reply", "Failure"}, [FailureKind.WRONG_PROVIDER])
+
+
+def test_requests_name_the_full_slug_and_the_quantisation(tmp_path: Path) -> None:
+    with serve(greet, [listed("loop/fp8", quantization="fp8")]) as (base_url, seen):
+        run_generation(prompts("a"), ["loop"], SETTINGS, tmp_path / "j.sqlite", base_url=base_url)
+        with (
+            pytest.raises(OpenRouterError, match="gives at most 50 tokens"),
+            serve(greet, [listed("loop/fp8", max_completion_tokens=50)]) as (other, _),
+        ):
+            run_generation(prompts("a"), ["loop"], SETTINGS, tmp_path / "k.sqlite", base_url=other)
+    assert json.loads(seen.bodies[0])["provider"] == {
+        "only": ["loop/fp8"],
+        "allow_fallbacks": False,
+        "require_parameters": True,
+        "quantizations": ["fp8"],
+    }
+
+
+def test_an_unpinned_run_has_to_be_asked_for(tmp_path: Path) -> None:
+    unpinned = replace(SETTINGS, unpinned=True)
+    with serve_listed(greet) as (base_url, seen):
+        summary = run_generation(prompts("a"), [], unpinned, tmp_path / "j.sqlite", base_url=base_url)
+    assert summary.finished == 1
+    assert json.loads(seen.bodies[0])["provider"] == {"require_parameters": True}
+
+
+def test_an_engine_is_its_own_provider(tmp_path: Path) -> None:
+    with serve(greet) as (base_url, seen):
+        engine = base_url.replace("/api/v1", "/v1")
+        settings = replace(SETTINGS, return_token_ids=True)
+        summary = run_generation(prompts("a"), [], settings, tmp_path / "j.sqlite", base_url=engine)
+    assert summary.finished == 1
+    body = json.loads(seen.bodies[0])
+    assert (body["return_token_ids"], "provider" in body) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("limits", "finished", "told"),
+    [
+        # `events` bills 15 tokens and a quarter of a dollar; a worst case is some 400 bytes of request and 100 tokens
+        (Limits(requests=3), 3, "limit of 3 requests"),
+        (Limits(dollars=1.0), 4, "1.0000 dollars are spent"),
+        (Limits(tokens=600), 4, "tokens are spent"),
+        (Limits(seconds=0.0), 0, "limit of 0 seconds"),
+    ],
+)
+def test_a_limit_ends_the_run_before_it_is_passed(tmp_path: Path, limits: Limits, finished: int, told: str) -> None:
+    journal = tmp_path / "j.sqlite"
+    summary, texts = run(greet, prompts(*"abcdefgh"), journal, limits=limits, concurrency=1)
+    assert summary.stopped
+    assert told in summary.stopped
+    if limits.tokens is None:
+        assert summary.finished == len(texts) == finished
+    assert summary.prompt_tokens + summary.completion_tokens <= (limits.tokens or 1000)
+    if limits.seconds is None:
+        again, texts = run(greet, prompts(*"abcdefgh"), journal, limits=limits, concurrency=1)
+        assert (again.finished, texts) == (0, [])
+
+
+def test_too_many_failures_stop_the_run(tmp_path: Path) -> None:
+    async def refuse(_: dict[str, Any], __: int) -> Response:
+        return error(404)
+
+    with pytest.raises(RunStopped, match="5 of 5 requests failed, 5 of them with http_error"):
+        run(refuse, prompts(*"abcdefgh"), tmp_path / "j.sqlite", limits=Limits(failures_after=5), concurrency=1)

@@ -9,11 +9,11 @@ import httpx
 import pytest
 from starlette.responses import Response, StreamingResponse
 
+from kimi_helpers.apis import ENGINE, MOONSHOT, OPENROUTER, Api, api_of, read_key
 from kimi_helpers.openrouter import (
     BASE_URL,
     OpenRouterError,
     Transfer,
-    api_key,
     encode_body,
     is_loopback,
     open_client,
@@ -28,10 +28,18 @@ MESSAGE = {"role": "user", "content": "Hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
 
-def body_of(model: str, *, thinking: bool = True, tools: Any = None, seed: int | None = 7) -> dict[str, Any]:
+def body_of(
+    model: str,
+    *,
+    thinking: bool = True,
+    tools: Any = None,
+    seed: int | None = 7,
+    provider: str | None = "chutes/int4",
+    **options: Any,
+) -> dict[str, Any]:
     prompt = Prompt("a", (MESSAGE,), tools, thinking)
-    sampling = {"max_tokens": 100, "temperature": 0.6, "top_p": 0.95}
-    return request_body(prompt, model, "chutes/int4", seed=seed, stream=True, **sampling)  # type: ignore[arg-type]
+    sampling: dict[str, Any] = {"max_tokens": 100, "temperature": 0.6, "top_p": 0.95}
+    return request_body(prompt, model, provider, seed=seed, stream=True, **sampling, **options)
 
 
 def post(base_url: str, request: bytes = b'{"messages":[{"content":"Hi"}]}', **options: Any) -> Transfer:
@@ -50,9 +58,9 @@ def always(response: Response) -> Answer:
 
 
 def test_a_request_is_pinned_and_leaves_nothing_to_defaults() -> None:
-    assert body_of("moonshotai/kimi-k2.5", tools=(TOOL,)) == {
+    assert body_of("moonshotai/kimi-k2.5", tools=(TOOL,), quantization="int4") == {
         "model": "moonshotai/kimi-k2.5",
-        "messages": [MESSAGE],
+        "messages": [{"role": "system", "content": "You are Kimi, an AI assistant created by Moonshot AI."}, MESSAGE],
         "tools": [TOOL],
         "max_tokens": 100,
         "temperature": 0.6,
@@ -60,9 +68,47 @@ def test_a_request_is_pinned_and_leaves_nothing_to_defaults() -> None:
         "seed": 7,
         "stream": True,
         "reasoning": {"enabled": True},
-        "provider": {"only": ["chutes/int4"], "allow_fallbacks": False, "require_parameters": True},
+        "provider": {
+            "only": ["chutes/int4"],
+            "allow_fallbacks": False,
+            "require_parameters": True,
+            "quantizations": ["int4"],
+        },
         "plugins": [{"id": "context-compression", "enabled": False}],
     }
+
+
+def test_a_system_message_of_the_prompt_s_own_stays_alone() -> None:
+    own = ({"role": "system", "content": ""}, MESSAGE)
+    sampling: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "seed": None, "stream": True}
+    assert request_body(Prompt("a", own, None, True), "m", "p", **sampling)["messages"] == list(own)
+    bare = request_body(Prompt("a", (MESSAGE,), None, True), "m", "p", system="", **sampling)
+    assert bare["messages"] == [MESSAGE]
+    assert bare["max_tokens"] == 16_384
+
+
+def test_an_unpinned_request_names_no_provider() -> None:
+    assert body_of("moonshotai/kimi-k2.5", provider=None)["provider"] == {"require_parameters": True}
+
+
+@pytest.mark.parametrize(
+    ("url", "api", "thinking"),
+    [
+        ("https://openrouter.ai/api/v1", OPENROUTER, {"reasoning": {"enabled": False}}),
+        ("http://127.0.0.1:8899/api/v1", OPENROUTER, {"reasoning": {"enabled": False}}),
+        ("https://api.moonshot.ai/v1", MOONSHOT, {"thinking": {"type": "disabled"}}),
+        ("https://api.moonshot.cn/v1", MOONSHOT, {"thinking": {"type": "disabled"}}),
+        ("http://127.0.0.1:8000/v1", ENGINE, {"chat_template_kwargs": {"thinking": False}}),
+        ("https://engine.example.org/v1", ENGINE, {"chat_template_kwargs": {"thinking": False}}),
+    ],
+)
+def test_each_api_gets_requests_of_its_own(url: str, api: Api, thinking: dict[str, Any]) -> None:
+    assert api_of(httpx.URL(url)) is api
+    body = body_of("moonshotai/kimi-k2.5", thinking=False, api=api, return_token_ids=True)
+    assert body.items() >= thinking.items()
+    assert body["return_token_ids"] is True
+    assert ("provider" in body, "plugins" in body) == (api.routes, api.routes)
+    assert body.get("stream_options") == (None if api.routes else {"include_usage": True})
 
 
 def test_reasoning_is_stated_for_models_that_think() -> None:
@@ -82,7 +128,7 @@ def test_a_body_is_sent_as_utf8_with_its_keys_in_order() -> None:
 
 def test_the_key_is_read_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENROUTER_API_KEY", f" {SECRET}\n")
-    key = api_key()
+    key = read_key("OPENROUTER_API_KEY")
     assert key.get_secret_value() == SECRET
     assert SECRET not in f"{key} {key!r}"
 
@@ -91,7 +137,7 @@ def test_the_key_is_read_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_key_that_no_header_takes_is_refused_unseen(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("OPENROUTER_API_KEY", value)
     with pytest.raises(OpenRouterError, match="OPENROUTER_API_KEY") as caught:
-        api_key()
+        read_key("OPENROUTER_API_KEY")
     assert SECRET not in str(caught.value)
 
 
@@ -111,22 +157,55 @@ def test_openrouter_gets_the_key(monkeypatch: pytest.MonkeyPatch, base_url: str)
 
 
 @pytest.mark.parametrize(
-    "base_url",
+    ("base_url", "told"),
     [
-        "http://openrouter.ai/api/v1",
-        "https://openrouter.ai.example.org/api/v1",
-        "https://notopenrouter.ai/api/v1",
-        "https://127.0.0.1.example.org",
-        "http://10.0.0.1",
-        "http://user:pass@127.0.0.1",
-        "openrouter.ai/api/v1",
+        ("http://openrouter.ai/api/v1", "would travel unencrypted"),
+        ("http://api.moonshot.ai/v1", "would travel unencrypted"),
+        ("http://10.0.0.1/v1", "would travel unencrypted"),
+        ("http://user:pass@127.0.0.1", "is no address"),
+        ("openrouter.ai/api/v1", "is no address"),
+        ("file:///etc/passwd", "is no address"),
     ],
 )
-def test_other_addresses_are_refused(monkeypatch: pytest.MonkeyPatch, base_url: str) -> None:
-    monkeypatch.setenv("OPENROUTER_API_KEY", SECRET)
-    with pytest.raises(OpenRouterError, match="gets no key") as caught:
+def test_addresses_that_would_give_a_key_away_are_refused(
+    monkeypatch: pytest.MonkeyPatch, base_url: str, told: str
+) -> None:
+    for name in ("OPENROUTER_API_KEY", "MOONSHOT_API_KEY", "ENGINE_API_KEY"):
+        monkeypatch.setenv(name, SECRET)
+    with pytest.raises(OpenRouterError, match=told) as caught:
         open_client(base_url)
-    assert "pass" not in str(caught.value)
+    assert "user:pass" not in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "variable"),
+    [
+        ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+        ("https://eu.openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+        ("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+        ("https://openrouter.ai.example.org/api/v1", "ENGINE_API_KEY"),
+        ("https://notopenrouter.ai/api/v1", "ENGINE_API_KEY"),
+        ("https://127.0.0.1.example.org", "ENGINE_API_KEY"),
+        ("http://localhost:8000/v1", "ENGINE_API_KEY"),
+        ("http://127.0.0.1:8899/api/v1", None),
+    ],
+)
+def test_each_host_gets_the_key_of_its_own_variable(
+    monkeypatch: pytest.MonkeyPatch, base_url: str, variable: str | None
+) -> None:
+    for name in ("OPENROUTER_API_KEY", "MOONSHOT_API_KEY", "ENGINE_API_KEY"):
+        monkeypatch.setenv(name, f"{name}-{SECRET}")
+    sent = open_client(base_url).headers.get("Authorization")
+    assert sent == (f"Bearer {variable}-{SECRET}" if variable else None)
+
+
+def test_an_engine_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENGINE_API_KEY", raising=False)
+    assert "Authorization" not in open_client("http://10.0.0.1:8000/v1").headers
+    monkeypatch.delenv("MOONSHOT_API_KEY", raising=False)
+    with pytest.raises(OpenRouterError, match="MOONSHOT_API_KEY is not set"):
+        open_client("https://api.moonshot.ai/v1")
 
 
 def test_which_addresses_are_of_this_machine() -> None:

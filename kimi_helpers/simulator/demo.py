@@ -29,7 +29,7 @@ def demo_run(folder: Path) -> tuple[Path, Path]:
     if journal.exists():
         raise FileExistsError(f"{journal} exists without {truth.name} beside it; give another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    settings = Settings("loopback", MODEL, max_tokens=16_384, temperature=1.0, top_p=0.95, seed=0)
+    settings = Settings("loopback", MODEL, max_tokens=16_384, temperature=1.0, top_p=0.95, seed=0, system="")
     # A server takes its truth with it when it stops, so both files appear together or not at all.
     with TemporaryDirectory(dir=folder) as beside, running() as url:
         replies, true_ids = Path(beside, journal.name), Path(beside, truth.name)
