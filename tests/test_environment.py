@@ -22,10 +22,12 @@ from kimi_helpers.workspace import ROOT
 
 # Names that conda-forge spells otherwise than the Python registry; None: not on conda-forge, so pip installs it.
 CONDA_NAMES = {
+    "bleach": None,  # with its extra
     "gigatoken": None,
     "huggingface-hub": "huggingface_hub",
     "jupyter-client": "jupyter_client",
     "jupyter-core": "jupyter_core",
+    "py3langid": None,
     "splintr-rs": None,
     "torch": "pytorch",
 }
@@ -82,7 +84,7 @@ def imported(folder: str) -> set[str]:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 names.add(node.module.split(".")[0])
-    return names - sys.stdlib_module_names - {"kimi_helpers", "tests"}
+    return names - sys.stdlib_module_names - {"kimi_helpers", "tests", "benchmarks"}
 
 
 def test_every_line_of_the_lock_is_a_name_and_a_version() -> None:

@@ -1,7 +1,7 @@
 """Read exports with the trainers' own loaders, each in an environment that has its package; not part of `make test`.
 
-    PYTHON_OF_SPECFORGE scripts/read_exports.py specforge outputs/specforge outputs/set
-    PYTHON_OF_SPECULATORS scripts/read_exports.py speculators outputs/speculators outputs/set
+    PYTHON_OF_SPECFORGE benchmarks/read_exports.py specforge outputs/specforge outputs/set
+    PYTHON_OF_SPECULATORS benchmarks/read_exports.py speculators outputs/speculators outputs/set
 
 Written for specforge 0.2.0 and speculators 0.9.0. Every row's ids and mask are compared with the set's.
 """
