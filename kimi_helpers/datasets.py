@@ -1,11 +1,9 @@
 """Datasets: a name, a file or a set of the hub -> prompts, streamed, with a record of what was passed over.
 
-One row is in memory at a time, and of each prompt 8 bytes of its digest, by which duplicates are told.
+What stays in memory: a row (of Parquet a few), the record, and of each prompt its id (8 bytes where we made it).
 """
 
-import codecs
-import csv
-import json
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -13,19 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from kimi_helpers.dataset_adapters import ADAPTERS, Conversation, RowError, adapt
+from kimi_helpers.dataset_adapters import ADAPTERS, Conversation, adapt
+from kimi_helpers.dataset_rows import SUFFIXES, DatasetError, RowError, hub_parts, read_rows
 from kimi_helpers.prompts import Prompt, default_id
 from kimi_helpers.workspace import DATA, ROOT
 
-LONGEST_ROW = 1 << 28
-_SUFFIXES = (".jsonl", ".parquet", ".csv")
-
-
-class DatasetError(ValueError):
-    """A dataset that cannot be opened or read on; the message says which and what to do."""
+_OUR_ID = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,8 @@ class Record:
     Attributes:
         rows: rows read, bad ones too.
         prompts: prompts given.
-        duplicates: prompts passed over because the dataset gave the same before.
+        duplicates: prompts passed over because the dataset gave the same before, under the same id. Rows that give
+            one prompt two ids of their own are two prompts.
         skipped: what gave no prompt, with the reason, in order.
     """
 
@@ -84,29 +76,22 @@ class Dataset:
             DatasetError: the source cannot be read on.
         """
         self.record = Record()
-        seen: set[int] = set()
-        own_ids: set[str] = set()
-        for place, row in _rows(self.source):
+        seen: dict[int | str, int] = {}
+        for place, row in read_rows(self.source):
             self.record.rows += 1
-            try:
-                if isinstance(row, RowError):
-                    raise row
-                for prompt in _prompts(adapt(row, self.adapter), place, self.record):
-                    content = default_id(prompt.messages, prompt.tools, prompt.thinking)
-                    if int(content, 16) in seen:
-                        self.record.duplicates += 1
-                        continue
-                    if prompt.id in own_ids:
-                        raise RowError(f"it repeats the id {prompt.id!r} of another prompt")
-                    seen.add(int(content, 16))
-                    if prompt.id != content:
-                        own_ids.add(prompt.id)
+            prompts, skipped = _read_row(row, self.adapter, place)
+            self.record.skipped += skipped
+            for prompt, content in prompts:
+                key = int(prompt.id, 16) if _OUR_ID.fullmatch(prompt.id) else prompt.id
+                if key not in seen:
+                    seen[key] = int(content, 16)
                     self.record.prompts += 1
                     yield prompt
-            except RowError as error:
-                self.record.skipped.append(Skip(place, str(error)))
-            except RecursionError:
-                self.record.skipped.append(Skip(place, "it is nested too deeply"))
+                elif seen[key] == int(content, 16):
+                    self.record.duplicates += 1
+                else:
+                    reason = f"it repeats the id {prompt.id!r} of another prompt"
+                    self.record.skipped.append(Skip(place, reason))
 
 
 def open_dataset(name: str, adapter: str | None = None) -> Dataset:
@@ -123,7 +108,7 @@ def open_dataset(name: str, adapter: str | None = None) -> Dataset:
     if adapter is not None and adapter not in ADAPTERS:
         raise DatasetError(f"there is no adapter {adapter!r}; the adapters are {', '.join(ADAPTERS)}.")
     if name.startswith("hf:"):
-        _hub_parts(name)
+        hub_parts(name)
         return Dataset(name, name, adapter)
     asked, _, variant = name.partition(":")
     for key, entry in registry().items():
@@ -132,10 +117,10 @@ def open_dataset(name: str, adapter: str | None = None) -> Dataset:
             source = str(ROOT / entry["sample"]) if variant else hub
             return Dataset(name, source, adapter or entry["adapter"])
     path = Path(name).expanduser()
-    if path.suffix in _SUFFIXES and path.is_file():
+    if path.suffix in SUFFIXES and path.is_file():
         return Dataset(name, str(path), adapter)
     raise DatasetError(
-        f"{name} is no dataset: give a file that ends in {', '.join(_SUFFIXES)}, hf:org/name[:config[:split]], or one"
+        f"{name} is no dataset: give a file that ends in {', '.join(SUFFIXES)}, hf:org/name[:config[:split]], or one"
         f" of {', '.join(registry())} (with :sample for our own few rows)."
     )
 
@@ -146,114 +131,45 @@ def registry() -> dict[str, dict[str, str]]:
     return tables
 
 
-def _prompts(conversation: Conversation, place: str, record: Record) -> Iterator[Prompt]:
-    """One prompt an assistant turn, with the history before it; and one for the turn that a last message waits for."""
+def _read_row(row: Any, adapter: str | None, place: str) -> tuple[list[tuple[Prompt, str]], list[Skip]]:
+    """The prompts of a row, each with the `default_id` of its content, and what of it gave none."""
+    try:
+        if isinstance(row, RowError):
+            raise row
+        conversation = adapt(row, adapter)
+        skipped = []
+        prompts = []
+        for turn, end in enumerate(_ends(conversation), 1):
+            history = conversation.messages[:end]
+            if history and history[-1]["role"] in ("user", "tool"):
+                prompts.append(_prompt(conversation, history))
+            else:
+                before = f"a message of the {history[-1]['role']}" if history else "nothing"
+                skipped.append(Skip(f"{place}, turn {turn}", f"{before} stands before it; hosts would continue it"))
+    except RowError as error:
+        return [], [Skip(place, str(error))]
+    except RecursionError:
+        return [], [Skip(place, "it is nested too deeply")]
+    return prompts, skipped
+
+
+def _ends(conversation: Conversation) -> list[int]:
+    """How many messages stand before each turn that is asked for: those of the assistant, and one that is awaited."""
     messages = conversation.messages
     ends = [] if conversation.asks_once else [i for i, said in enumerate(messages) if said["role"] == "assistant"]
     if messages[-1]["role"] in ("user", "tool") and (conversation.may_wait or not ends):
         ends.append(len(messages))
     if not ends:
         raise RowError("it asks for no answer: no message of the user or a tool is the last")
-    prompts = []
-    for turn, end in enumerate(ends, 1):
-        history = messages[:end]
-        if not history or history[-1]["role"] not in ("user", "tool"):
-            what = f"a message of the {history[-1]['role']}" if history else "nothing"
-            record.skipped.append(Skip(f"{place}, turn {turn}", f"{what} stands before it; hosts would continue it"))
-            continue
-        try:
-            content = default_id(history, conversation.tools, conversation.thinking)
-            (conversation.id or "").encode()
-        except UnicodeEncodeError:
-            raise RowError("it holds half of a surrogate pair or bytes that are not UTF-8") from None
-        except (TypeError, ValueError):
-            raise RowError("it holds a value that JSON cannot write") from None
-        prompts.append(Prompt(conversation.id or content, history, conversation.tools, conversation.thinking))
-    yield from prompts
+    return ends
 
 
-def _rows(source: str) -> Iterator[tuple[str, Any]]:
-    """(place, row) pairs; a row that cannot be parsed is the RowError that says why."""
-    if source.startswith("hf:"):
-        return _hub_rows(source)
-    return {".jsonl": _jsonl_rows, ".parquet": _parquet_rows, ".csv": _csv_rows}[Path(source).suffix](Path(source))
-
-
-def _jsonl_rows(path: Path) -> Iterator[tuple[str, Any]]:
+def _prompt(conversation: Conversation, history: tuple[Any, ...]) -> tuple[Prompt, str]:
     try:
-        with path.open("rb") as file:
-            number = 0
-            while line := file.readline(LONGEST_ROW):
-                number += 1
-                place = f"line {number}"
-                if len(line) == LONGEST_ROW and not line.endswith(b"\n"):
-                    while (rest := file.readline(LONGEST_ROW)) and not rest.endswith(b"\n"):
-                        pass
-                    yield place, RowError(f"it is longer than {LONGEST_ROW:,} bytes")
-                    continue
-                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-                if line.strip():
-                    yield place, _parsed(line)
-    except OSError as error:
-        raise DatasetError(f"{path} cannot be read: {error.strerror}.") from None
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        return RowError(f"it is not UTF-8 at byte {error.start}")
-    except RecursionError:
-        return RowError("it is nested too deeply")
-    except ValueError as error:
-        return RowError(f"it is not JSON ({error})")
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    number = 0
-    try:
-        # read ahead, a file's bytes would be kept until its end
-        for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(16):
-            for row in batch.to_pylist():
-                number += 1
-                yield f"row {number}", row
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path} cannot be read after row {number}: {' '.join(str(error).split())[:200]}.") from None
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    csv.field_size_limit(LONGEST_ROW)
-    number = 0
-    try:
-        # bytes that are not UTF-8 become lone surrogates, which are then told row by row
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            for row in csv.DictReader(file, strict=True):
-                number += 1
-                ragged = None in row or None in row.values()
-                yield f"row {number}", RowError("it has more or fewer cells than the header") if ragged else row
-    except (csv.Error, OSError) as error:
-        raise DatasetError(f"{path} cannot be read after row {number}: {error}.") from None
-
-
-def _hub_parts(name: str) -> tuple[str, str | None, str]:
-    hub, config, split, *more = [*name.removeprefix("hf:").split(":"), "", ""][: max(3, name.count(":"))]
-    if more or hub.count("/") != 1 or not all(hub.split("/")):
-        raise DatasetError(f"{name} names no set of the hub; write hf:org/name[:config[:split]].")
-    return hub, config or None, split or "train"
-
-
-def _hub_rows(source: str) -> Iterator[tuple[str, Any]]:
-    from datasets import load_dataset  # noqa: PLC0415 - it takes seconds to import, and files need none of it
-
-    hub, config, split = _hub_parts(source)
-    number = 0
-    try:
-        for row in load_dataset(hub, config, split=split, streaming=True):
-            number += 1
-            yield f"row {number}", row
-    except Exception as error:  # the library raises a class of its own for each way in which a hub fails
-        told = " ".join(str(error).split())[:200]
-        raise DatasetError(
-            f"{hub} could not be streamed from the hub after row {number} ({type(error).__name__}: {told}); check the"
-            " name and the network, or name a local copy or a `:sample`."
-        ) from None
+        content = default_id(history, conversation.tools, conversation.thinking)
+        (conversation.id or "").encode()
+    except UnicodeEncodeError:
+        raise RowError("it holds half of a surrogate pair or bytes that are not UTF-8") from None
+    except (TypeError, ValueError):
+        raise RowError("it holds a value that JSON cannot write") from None
+    return Prompt(conversation.id or content, history, conversation.tools, conversation.thinking), content
