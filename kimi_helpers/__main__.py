@@ -9,6 +9,7 @@ VERBS = {
     "run": "Run notebooks headless.",
     "reconstruct": "Turn recorded replies or journals into graded token ids.",
     "prompt-ids": "Print the token ids of prompts.",
+    "native-samples": "Measure an engine's token ids against the vocabulary.",
     "simulate": "Serve the loopback hosts, whose true token ids are known.",
     "vocabulary": "Where a vocabulary comes from.",
 }
