@@ -12,6 +12,7 @@ from typing import Any
 
 from kimi_helpers.dataset_messages import Message, Row, call_of, decoded, messages_of, name_calls, said_by_user
 from kimi_helpers.dataset_rows import RowError
+from kimi_helpers.workspace import printable
 
 PROMPT_COLUMNS = ("instruction", "prompt", "problem", "question", "query", "inputs")
 _PROMPT_FILE = {"id", "messages", "tools", "thinking"}
@@ -61,7 +62,7 @@ def adapter_of(row: Row) -> str:
         return "trajectory" if _has(row, "traj_id") or _has(row, "instance_id") else "messages"
     if any(_has(row, column) for column in PROMPT_COLUMNS):
         return "columns"
-    raise RowError(f"no adapter fits its columns ({', '.join(sorted(map(str, row)))[:200]})")
+    raise RowError(f"no adapter fits its columns ({printable(', '.join(sorted(map(str, row)))[:200])})")
 
 
 def adapt(row: Any, adapter: str | None = None) -> Conversation:

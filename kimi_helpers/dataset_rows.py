@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kimi_helpers.workspace import printable
+
 LONGEST_ROW = 1 << 28
 SUFFIXES = (".jsonl", ".parquet", ".csv")
 ROWS_A_BATCH = 16
@@ -178,4 +180,4 @@ def _hub_rows(source: str) -> Iterator[tuple[str, Any]]:
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:200].rstrip(".")
+    return printable(" ".join(str(error).split())[:200].rstrip("."))

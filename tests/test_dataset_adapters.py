@@ -39,6 +39,7 @@ def test_the_shape_tells_the_adapter(row: Any, adapter: str) -> None:
 
 def test_rows_that_no_adapter_fits() -> None:
     assert refused({"b": 1, "a": "x"}) == "no adapter fits its columns (a, b)"
+    assert refused({"\x1b[31m": 1}) == "no adapter fits its columns (\\x1b[31m)"
     assert refused([1]) == "it is not an object"
     assert refused({"problem": "p"}, "glaive") == "chat is not a text"
     assert refused({"answer": "p"}, "columns").startswith("it has none of the columns instruction, ")
