@@ -5,6 +5,7 @@ Rows are JSON lines or Parquet as vLLM (`token_ids`) and SGLang (`output_ids`, `
 vocabulary: how often encode(decode(ids)) gives the ids back, and which id ends a turn.
 """
 
+import codecs
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,41 +107,53 @@ def differences(ids: Sequence[int], vocabulary: Vocabulary) -> tuple[Difference,
         ValueError: an id is outside the vocabulary.
     """
     data = vocabulary.decode_bytes(ids)
-    text = data.decode("utf-8", "replace")
-    encoded = vocabulary.encode(text, specials=True)
-    if list(ids) == encoded:
-        return ()
-    if text.encode() != data:
-        return (_whole_difference(ids, encoded),)
-    return tuple(_stretches(ids, encoded, vocabulary))
+    encoded = vocabulary.encode(data.decode("utf-8", "replace"), specials=True)
+    return () if list(ids) == encoded else tuple(_stretches(ids, encoded, list(_faults(data)), vocabulary))
 
 
-def _whole_difference(ids: Sequence[int], encoded: Sequence[int]) -> Difference:
-    """One stretch, without what both begin with and both end with: the bytes differ, so that nothing else aligns."""
-    shorter = min(len(ids), len(encoded))
-    start = next((at for at in range(shorter) if ids[at] != encoded[at]), shorter)
-    kept = next((at for at in range(shorter - start) if ids[-1 - at] != encoded[-1 - at]), shorter - start)
-    return Difference(
-        start, tuple(ids[start : len(ids) - kept]), tuple(encoded[start : len(encoded) - kept]), "not_utf8"
-    )
-
-
-def _stretches(ids: Sequence[int], encoded: Sequence[int], vocabulary: Vocabulary) -> Iterator[Difference]:
-    """What lies between the byte offsets at which both have a border, where it differs."""
-    ours, theirs = _borders(encoded, vocabulary), _borders(ids, vocabulary)
-    at = {offset: place for place, offset in enumerate(ours)}
-    start = (0, 0)
-    for place, offset in enumerate(theirs):
-        if offset in at:
-            native, again = tuple(ids[start[0] : place]), tuple(encoded[start[1] : at[offset]])
-            if native != again:
-                is_special = not vocabulary.special_ids.isdisjoint(set(native) ^ set(again))
-                yield Difference(start[0], native, again, "special" if is_special else "split")
-            start = (place, at[offset])
+def _stretches(
+    ids: Sequence[int], encoded: Sequence[int], faults: Sequence[tuple[int, int]], vocabulary: Vocabulary
+) -> Iterator[Difference]:
+    """What lies between the byte offsets of the text at which both have a border, where it differs."""
+    places = {offset: place for place, offset in enumerate(_borders(encoded, vocabulary))}
+    borders = _borders(ids, vocabulary)
+    start, start_encoded, met = 0, 0, 0
+    for place, (offset, past) in enumerate(_in_text(borders, faults)):
+        if offset not in places:
+            continue
+        native, again = tuple(ids[start:place]), tuple(encoded[start_encoded : places[offset]])
+        if native != again:
+            is_special = not vocabulary.special_ids.isdisjoint(set(native) ^ set(again))
+            kind = "not_utf8" if past > met else "special" if is_special else "split"
+            yield Difference(start, native, again, kind)
+        start, start_encoded, met = place, places[offset], past
 
 
 def _borders(ids: Iterable[int], vocabulary: Vocabulary) -> list[int]:
     return list(accumulate((len(vocabulary.token_bytes(id)) for id in ids), initial=0))
+
+
+def _faults(data: bytes) -> Iterator[tuple[int, int]]:
+    """The byte ranges that are not UTF-8, each of which decodes to one U+FFFD."""
+    view, at = memoryview(data), 0
+    while at < len(data):
+        try:
+            codecs.utf_8_decode(view[at:], "strict", True)
+            return
+        except UnicodeDecodeError as error:
+            yield at + error.start, at + error.end
+            at += error.end
+
+
+def _in_text(borders: Iterable[int], faults: Sequence[tuple[int, int]]) -> Iterator[tuple[int | None, int]]:
+    """(offset, faults passed) of each border, in the text that has U+FFFD for each fault; None inside a fault."""
+    shift, passed = 0, 0
+    for border in borders:
+        while passed < len(faults) and faults[passed][1] <= border:
+            shift += len("\ufffd".encode()) - (faults[passed][1] - faults[passed][0])
+            passed += 1
+        is_inside = passed < len(faults) and faults[passed][0] < border
+        yield None if is_inside else border + shift, passed
 
 
 def summary(rows: Iterable[CheckedRow]) -> dict[str, Counter[str]]:

@@ -61,6 +61,12 @@ def test_bytes_that_no_text_can_hold(kimi: Vocabulary) -> None:
     assert kimi.token_bytes(first_of_two) == b"\xc3"
     assert differences([HELLO, first_of_two, END], kimi) == (Difference(1, (first_of_two,), (9618,), "not_utf8"),)
     assert kimi.encode("\ufffd") == [9618]
+    both = [first_of_two, HELLO, HELL, LETTER_O, END_THINK, first_of_two]
+    assert differences(both, kimi) == (
+        Difference(0, (first_of_two,), (9618,), "not_utf8"),
+        Difference(2, (HELL, LETTER_O), (HELLO,), "split"),
+        Difference(5, (first_of_two,), (9618,), "not_utf8"),
+    )
     replaced = differences([HELLO, 9618, END], kimi)
     assert replaced == ()  # the character itself is a text like any other
 
@@ -85,7 +91,9 @@ def test_law_the_differences_turn_the_native_ids_into_the_encoded_ones(tiny: Voc
         changed[stretch] = difference.encoded
     assert changed == tiny.encode(tiny.decode(ids), specials=True)
     for difference in found:
-        if difference.kind != "not_utf8":
+        if difference.kind == "not_utf8":
+            assert b"\xef\xbf\xbd" in tiny.decode_bytes(difference.encoded)
+        else:
             assert tiny.decode_bytes(difference.native) == tiny.decode_bytes(difference.encoded)
 
 
