@@ -16,6 +16,7 @@ VERBS = {
     "training": "Make training sets, and export them to trainers.",
     "hidden-states": "Capture the hidden states of training rows.",
     "merge-journals": "Write several journals into one.",
+    "native-samples": "Measure an engine's token ids against the vocabulary.",
     "simulate": "Serve the loopback hosts, whose true token ids are known.",
     "vocabulary": "Where a vocabulary comes from.",
 }
