@@ -32,6 +32,10 @@ def test_a_journal_becomes_a_set_and_an_export(graded: Path, tmp_path: Path) -> 
     assert done.exit_code == 0, done.output
     assert "456 rows read" in done.output
     assert "left out: grade exact_ambiguous" in done.output
+    assert (
+        "no host returned ids here" in (out / "card.md").read_text() or "are split so" in (out / "card.md").read_text()
+    )
+    assert (out / "card.html").is_file()
     manifest = read_manifest(out)
     assert {group["dataset"] for group in manifest["groups"]["train"]} == {"loopback"}
     done = CliRunner().invoke(main, ["training", "export", str(out), "--to", "specforge", "--out", str(exported)])

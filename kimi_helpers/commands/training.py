@@ -19,6 +19,7 @@ from kimi_helpers.merging import MergeError, build_set
 from kimi_helpers.profiles import ProfileError
 from kimi_helpers.rank_files import VocabularyError
 from kimi_helpers.selection import PolicyError, read_policy
+from kimi_helpers.set_cards import CARD, PAGE, write_cards
 from kimi_helpers.set_tasks import SPLITS, Fields, added
 from kimi_helpers.training_inputs import InputSettings, TrainingInputError, find_source
 from kimi_helpers.workspace import DATA, printable
@@ -76,11 +77,12 @@ def build(
         target = out or new_run_folder() / "set"
         with mapped as each:
             manifest = build_set(sources, read_policy(policy), target, seed, size, settings, each)
+        write_cards(target, tokenizer)
     except FAULTS as error:
         raise click.UsageError(printable(str(error))) from None
     except OSError as error:
         raise click.UsageError(f"{error.filename} cannot be used: {error.strerror}") from None
-    click.echo(f"{_summary(manifest)}\n\nWrote {shown(target)}")
+    click.echo(f"{_summary(manifest)}\n\nWrote {shown(target)}; {CARD} and {PAGE} in it say what it is")
 
 
 def _summary(manifest: Fields) -> str:
