@@ -28,6 +28,7 @@ from kimi_helpers.workspace import printable, write_whole
 CARD, PAGE = "card.md", "card.html"
 SAMPLE_ROWS = 5
 SAMPLE_TOKENS = 120  # of a row; of a longer one the middle is left out
+MOST_NAMES = 5  # of datasets, in the title
 MOST_FILES = 40  # whose hashes are listed; the manifest has all
 _SHARES = (0.5, 0.9, 0.99, 1.0)
 
@@ -43,28 +44,29 @@ def write_cards(folder: Path, tokenizer: str | None = None) -> None:
         MergeError: the folder is no training set.
     """
     manifest = read_manifest(folder)
-    text = card_text(manifest, folder.name, file_digest(folder / MANIFEST))
+    title = _title(manifest)
+    text = card_text(manifest, title, file_digest(folder / MANIFEST))
     samples = _samples(folder, tokenizer)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     page = environment.get_template("training_card.html.j2").render(
-        css=style_sheet(), title=f"Training set {folder.name}", card=markdown_html(text), samples=samples
+        css=style_sheet(), title=title, card=markdown_html(text), samples=samples
     )
     write_whole(folder / CARD, (text + _sample_text(samples)).encode())
     write_whole(folder / PAGE, make_accessible(page).encode())
 
 
-def card_text(manifest: Fields, name: str, digest: str) -> str:
+def card_text(manifest: Fields, title: str, digest: str) -> str:
     """The card but for its sample, as Markdown.
 
     Args:
         manifest: of the set.
-        name: of its folder.
+        title: its heading.
         digest: sha256 of the manifest's file.
     """
     sections = (
-        _summary(manifest, name),
+        _summary(manifest, title),
         _sources(manifest),
         *(_counts(manifest, column) for column in ("grade", "provider", "finish_reason", "model")),
         _left_out(manifest),
@@ -94,18 +96,28 @@ def _fenced(text: str) -> str:
     return f"{fence}text\n{text}\n{fence}"
 
 
+def _datasets(manifest: Fields) -> list[str]:
+    return sorted({group["dataset"] for split in SPLITS for group in manifest["groups"][split]})
+
+
+def _title(manifest: Fields) -> str:
+    names = _datasets(manifest)
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"Training set of {', '.join(names[:MOST_NAMES])}{more}"
+
+
 def _total(manifest: Fields, split: str, column: str) -> int:
     return sum(group[column] for group in manifest["groups"][split])
 
 
-def _summary(manifest: Fields, name: str) -> str:
+def _summary(manifest: Fields, title: str) -> str:
     told = [
         f"{_total(manifest, split, 'rows'):,} rows {words}, with {_total(manifest, split, 'completion_tokens'):,}"
         f" sampled tokens after {_total(manifest, split, 'prompt_tokens'):,} of their prompts"
         for split, words in zip(SPLITS, ("to train on", "apart for evaluation"), strict=True)
     ]
     return (
-        f"# Training set {plain(name)}\n\n{told[0]}; {told[1]}. A row is one generation event: `input_ids` is the"
+        f"# {plain(title)}\n\n{told[0]}; {told[1]}. A row is one generation event: `input_ids` is the"
         " prompt that the model saw and then what it sampled, and `loss_mask` is 1 on what it sampled. The splits are"
         f" by conversation. {manifest['rows_read']:,} rows were read."
     )
@@ -113,7 +125,7 @@ def _summary(manifest: Fields, name: str) -> str:
 
 def _sources(manifest: Fields) -> str:
     terms = manifest["policy"]["datasets"]
-    names = sorted({group["dataset"] for split in SPLITS for group in manifest["groups"][split]})
+    names = _datasets(manifest)
     stated = [(name, terms.get(name, {})) for name in names]
     datasets = [
         (name, of.get("licence", "not stated"), of.get("origin", "not stated"), *_of_dataset(manifest, name))

@@ -140,7 +140,8 @@ def test_any_turn_is_stated_exactly_or_not_at_all(name: str, asked: str, reasoni
     [
         ([*prompt_ids("q"), *completion_ids("r", "a")[:-1]], "cut by its length"),
         ([*prompt_ids("q"), *completion_ids("r", ""), *completion_ids("r", "a")], "a turn without a header"),
-        ([*prompt_ids("q <|im_end|>"), *completion_ids("r", "a")], "its text makes other ids"),
+        ([*prompt_ids("q <|im_end|>"), *completion_ids("r", "a")], "special tokens spelled in a message"),
+        ([*prompt_ids("q"), *in_two("hello"), *completion_ids("", "a")], "its text makes other ids"),
         ([*prompt_ids("q"), *VOCABULARY.encode("r<|im_end|>", specials=True)], "a think section that is not closed"),
         (
             [*prompt_ids("q"), *VOCABULARY.encode("</think><|tool_call_begin|><|im_end|>", specials=True)],

@@ -185,6 +185,9 @@ def _text(ids: Sequence[int], vocabulary: Vocabulary) -> str:
     if not vocabulary.special_ids.isdisjoint(ids):
         raise NoConversation("special tokens inside a message")
     try:
-        return vocabulary.decode_bytes(ids).decode()
+        text = vocabulary.decode_bytes(ids).decode()
     except UnicodeDecodeError:
         raise NoConversation("a message that is not UTF-8") from None
+    if vocabulary.spelling.search(text):
+        raise NoConversation("special tokens spelled in a message: rendered, they would become tokens")
+    return text
