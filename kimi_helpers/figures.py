@@ -30,11 +30,12 @@ def show(figure: Figure, alt: str) -> None:
     plt.close(figure)
 
 
-def grade_figure(counts: Mapping[str, Mapping[str, int]]) -> Figure:
+def grade_figure(counts: Mapping[str, Mapping[str, int]], counted: str = "replies") -> Figure:
     """A bar a host, split by grade.
 
     Args:
-        counts: provider -> grade -> number of replies.
+        counts: provider, or what else bars stand for -> grade -> number of replies.
+        counted: what is counted.
     """
     hosts = list(counts)[::-1]
     places = range(len(hosts))
@@ -53,7 +54,7 @@ def grade_figure(counts: Mapping[str, Mapping[str, int]]) -> Figure:
                 )
             start = [before + width for before, width in zip(start, widths, strict=True)]
     _name_rows(axes, places, hosts)
-    axes.set_xlabel("replies")
+    axes.set_xlabel(counted)
     axes.spines[["top", "right"]].set_visible(False)
     if any(start):
         figure.legend(loc="outside upper left", ncols=4, frameon=False)
@@ -65,13 +66,13 @@ def _name_rows(axes: Axes, places: Sequence[int], hosts: Sequence[str]) -> None:
     axes.set_yticks(places, [host[:LONGEST_NAME] for host in hosts], parse_math=False)
 
 
-def describe_grades(counts: Mapping[str, Mapping[str, int]]) -> str:
+def describe_grades(counts: Mapping[str, Mapping[str, int]], counted: str = "replies") -> str:
     """The content of `grade_figure` in words."""
     hosts = (
         f"{host}: " + ", ".join(f"{number} {grade}" for grade, number in grades.items() if number)
         for host, grades in counts.items()
     )
-    return "Bars of replies by grade. " + ("; ".join(hosts) or "No replies") + "."
+    return f"Bars of {counted} by grade. " + ("; ".join(hosts) or f"No {counted}") + "."
 
 
 def length_figure(lengths: Mapping[str, Sequence[int]]) -> Figure:

@@ -49,6 +49,7 @@ from kimi_helpers.training_inputs import (
     chunk_bytes,
     file_digest,
     plan_chunks,
+    residual_of,
 )
 from kimi_helpers.workspace import write_whole
 
@@ -192,7 +193,13 @@ def _inputs_told(
     return {
         "versions": dict(_versions()),
         "inputs": [
-            {"dataset": source.dataset, "kind": source.kind, "name": source.path.name, "sha256": digest}
+            {
+                "dataset": source.dataset,
+                "kind": source.kind,
+                "name": source.path.name,
+                "sha256": digest,
+                "residual": residual_of(source.path),
+            }
             for source, digest in sources.items()
         ],
         "policy": settings,

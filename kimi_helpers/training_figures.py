@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from kimi_helpers.set_tasks import BINS_A_DOUBLING, Fields, added
+from kimi_helpers.set_tasks import BINS_A_DOUBLING, SPLITS, Fields, added
 
 
 def funnel(manifest: Fields) -> list[tuple[str, int]]:
@@ -28,6 +28,18 @@ def funnel_figure(rows: Sequence[tuple[str, int]]) -> Figure:
     axes.set_xlabel("rows")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def grades_by_dataset(manifest: Fields) -> dict[str, dict[str, int]]:
+    """Dataset -> grade -> rows of both splits, the datasets in the order of their names."""
+    groups = sorted(
+        (group for split in SPLITS for group in manifest["groups"][split]), key=lambda group: str(group["dataset"])
+    )
+    counts: dict[str, dict[str, int]] = {}
+    for group in groups:
+        of_dataset = counts.setdefault(group["dataset"], {})
+        of_dataset[group["grade"]] = of_dataset.get(group["grade"], 0) + group["rows"]
+    return counts
 
 
 def length_figure(lengths: Mapping[str, Sequence[int]]) -> Figure:

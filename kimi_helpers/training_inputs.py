@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from kimi_helpers.formats import FORMATS, format_of_model
 from kimi_helpers.graded_tables import SCHEMA as GRADED_SCHEMA
 from kimi_helpers.journal import Asked, find_asked
+from kimi_helpers.reply_sources import ABOUT_SUFFIX
 from kimi_helpers.token_lists import Flat, flat_rows, row_sums
 from kimi_helpers.training import ROW_SCHEMA, SET_SCHEMA, Events, portable_source, rows_of_graded, rows_of_native
 
@@ -150,6 +151,19 @@ def file_digest(path: Path) -> str:
     """The sha256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def residual_of(path: Path) -> str:
+    """What a file of graded replies says that counts cannot see (`graded_rows.describe_splits`); empty: nothing."""
+    try:
+        if path.suffix == ".parquet":
+            about = (pq.read_schema(path).metadata or {}).get(b"kimi_helpers", b"{}")
+        else:
+            about = path.with_suffix(ABOUT_SUFFIX).read_bytes()
+        told = json.loads(about)["residual"]
+    except (OSError, ValueError, KeyError, TypeError):  # written by others, or by an earlier version
+        return ""
+    return str(told)
 
 
 def read_chunk(chunk: Chunk, settings: InputSettings) -> pa.Table:

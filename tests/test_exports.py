@@ -10,10 +10,12 @@ import pytest
 import torch
 from datasets import load_from_disk
 
+from kimi_helpers.exports.hugging_face import export_hugging_face
 from kimi_helpers.exports.specforge import export_specforge
 from kimi_helpers.exports.speculators import export_speculators
 from kimi_helpers.merging import build_set, shard_paths
 from kimi_helpers.selection import Policy
+from kimi_helpers.training import SET_SCHEMA
 from kimi_helpers.training_inputs import find_source
 from tests.training_samples import row, write_rows
 
@@ -61,3 +63,22 @@ def test_speculators_reads_a_folder_of_tensors(made: Path, tmp_path: Path) -> No
     assert np.load(out / "t2d-100.npy").sum() == 100
     with pytest.raises(FileExistsError):
         export_speculators(made, out, 100)
+
+
+def test_datasets_reads_all_columns_of_both_splits(made: Path, tmp_path: Path) -> None:
+    out = export_hugging_face(made, tmp_path / "out")
+    data = load_from_disk(str(out))
+    assert {split: data[split].to_list() for split in data} == {
+        split: rows(made, split) for split in ("train", "evaluation")
+    }
+    assert data["train"].features.arrow_schema.equals(SET_SCHEMA)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    with pytest.raises(FileExistsError):
+        export_hugging_face(made, out)
+
+
+def test_datasets_reads_a_split_without_rows(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "a.parquet", [row("q", "a")])
+    build_set([find_source(str(source))], Policy(evaluation=0.0), tmp_path / "set")
+    data = load_from_disk(str(export_hugging_face(tmp_path / "set", tmp_path / "out")))
+    assert (len(data["train"]), len(data["evaluation"])) == (1, 0)

@@ -22,7 +22,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     journal, _ = demo_run(folder)
     profiles = read_profiles(DATA / "profiles" / "loopback.toml")
     rows = grade_replies(read_sources([journal]), lambda layout: load_vocabulary(format=layout.name), profiles)
-    write_rows(folder / "replies.jsonl", list(rows))
+    write_rows(folder / "replies.jsonl", list(rows), profiles)
     return folder / "replies.jsonl"
 
 
@@ -32,6 +32,10 @@ def test_a_journal_becomes_a_set_and_an_export(graded: Path, tmp_path: Path) -> 
     assert done.exit_code == 0, done.output
     assert "456 rows read" in done.output
     assert "left out: grade exact_ambiguous" in done.output
+    assert (
+        "no host returned ids here" in (out / "card.md").read_text() or "are split so" in (out / "card.md").read_text()
+    )
+    assert (out / "card.html").is_file()
     manifest = read_manifest(out)
     assert {group["dataset"] for group in manifest["groups"]["train"]} == {"loopback"}
     done = CliRunner().invoke(main, ["training", "export", str(out), "--to", "specforge", "--out", str(exported)])
@@ -39,6 +43,12 @@ def test_a_journal_becomes_a_set_and_an_export(graded: Path, tmp_path: Path) -> 
     lines = (exported / "train.jsonl").read_text().splitlines()
     assert len(lines) == sum(group["rows"] for group in manifest["groups"]["train"])
     assert json.loads(lines[0])["loss_mask"][-1] == 1
+    for trainer, told in (("specforge-conversations", "conversations"), ("model-optimizer", "left out: tools")):
+        target = tmp_path / trainer
+        done = CliRunner().invoke(main, ["training", "export", str(out), "--to", trainer, "--out", str(target)])
+        assert done.exit_code == 0, done.output
+        assert told in done.output
+        assert {path.name for path in target.iterdir()} >= {"train.jsonl", "evaluation.jsonl", "chat_template.jinja"}
 
 
 def test_faults_are_told(graded: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_helpers.workspace import DATA, NOTEBOOKS, ROOT, from_root, write_whole
+from kimi_helpers.workspace import DATA, NOTEBOOKS, ROOT, from_root, replaced_whole, write_whole
 
 
 def test_the_workspace_is_the_checkout() -> None:
@@ -35,3 +35,32 @@ def test_nothing_is_left_where_the_rename_fails(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         write_whole(target, b"data")
     assert list(target.parent.iterdir()) == [target]
+
+
+def test_what_a_block_wrote_takes_the_place_once_it_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "rows.jsonl"
+    for text in ("first", "second"):
+        with replaced_whole(path) as beside:
+            assert beside.name == path.name  # writers look at the suffix
+            beside.write_text(text)
+            assert not path.exists() or path.read_text() == "first"
+        assert path.read_text() == text
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_block_that_breaks_off_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("before")
+
+    def broken_off() -> None:
+        with replaced_whole(path) as beside:
+            beside.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off()
+    assert path.read_text() == "before"
+    with pytest.raises(FileNotFoundError), replaced_whole(path):
+        pass  # nothing was written
+    assert [each.name for each in tmp_path.iterdir()] == ["rows.jsonl"]
+    assert path.read_text() == "before"

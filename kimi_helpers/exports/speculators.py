@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 
 from kimi_helpers.draft_vocabulary import draft_vocabulary
-from kimi_helpers.exports.conventions import ID_DTYPE, frequencies_of, row_groups
+from kimi_helpers.exports.conventions import ID_DTYPE, dataset_of, frequencies_of, new_folder, row_groups
 
 _SCHEMA = pa.schema([("input_ids", pa.list_(pa.int64())), ("loss_mask", pa.list_(pa.int64())), ("seq_len", pa.int64())])
 
@@ -19,19 +19,9 @@ def export_speculators(folder: Path, out: Path, draft_size: int = 32_000) -> Pat
     Raises:
         FileExistsError: the folder exists.
     """
-    from datasets import Dataset  # noqa: PLC0415  (slow to import)
-
-    if out.exists():
-        raise FileExistsError(f"{out} exists: name another folder.")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=out.parent) as beside:
-        stream, made = Path(beside, "rows.arrow"), Path(beside, out.name)
-        with pa.OSFile(str(stream), "wb") as sink, pa.ipc.new_stream(sink, _SCHEMA) as writer:
-            for table in row_groups(folder, "train"):
-                lengths = pa.array(table["prompt_length"].to_numpy() + table["completion_length"].to_numpy())
-                rows = table.select(["input_ids", "loss_mask"]).append_column("seq_len", lengths)
-                writer.write_table(rows.cast(_SCHEMA))
-        rows = Dataset.from_file(str(stream))
+    with new_folder(out) as made, TemporaryDirectory(dir=out.parent) as beside:
+        tables = map(_with_lengths, row_groups(folder, "train"))
+        rows = dataset_of(tables, _SCHEMA, Path(beside, "rows.arrow"))
         rows.set_format("torch")
         rows.save_to_disk(str(made))
         counts = frequencies_of(folder)
@@ -40,5 +30,9 @@ def export_speculators(folder: Path, out: Path, draft_size: int = 32_000) -> Pat
         draft = draft_vocabulary(counts, draft_size)
         np.save(made / f"d2t-{draft_size}.npy", draft.d2t.astype(ID_DTYPE))
         np.save(made / f"t2d-{draft_size}.npy", draft.t2d)
-        made.rename(out)
     return out
+
+
+def _with_lengths(table: pa.Table) -> pa.Table:
+    lengths = pa.array(table["prompt_length"].to_numpy() + table["completion_length"].to_numpy())
+    return table.select(["input_ids", "loss_mask"]).append_column("seq_len", lengths)
