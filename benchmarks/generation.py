@@ -1,6 +1,6 @@
 """Requests a second against a server that answers after 200 ms, and CPU time a request beside openai's client.
 
-    python benchmarks/generation.py [--in-flight 64 --in-flight 512] [--rounds 10]
+    python benchmarks/generation.py [--in-flight 64 --in-flight 512] [--requests 2560]
 
 The server is a process of its own. The ideal is one round of all requests on their way each 200 ms. Both clients ask
 for the same streamed replies in the same run; ours judges and journals each of them, openai's reads each event.
@@ -100,9 +100,9 @@ def theirs(url: str, requests: int, in_flight: int) -> tuple[float, float]:
 
 @click.command()
 @click.option("--in-flight", "in_flights", multiple=True, type=int, default=(64, 512), show_default=True)
-@click.option("--rounds", default=10, show_default=True, help="Requests a place.")
+@click.option("--requests", default=2560, show_default=True, help="Of each client at each number, at least.")
 @click.option("--serve", "is_server", is_flag=True, hidden=True)
-def main(in_flights: tuple[int, ...], rounds: int, is_server: bool) -> None:
+def main(in_flights: tuple[int, ...], requests: int, is_server: bool) -> None:
     """Measure both clients at each number of requests on their way."""
     if is_server:
         serve()
@@ -113,13 +113,17 @@ def main(in_flights: tuple[int, ...], rounds: int, is_server: bool) -> None:
         try:
             ours(url, 64, 64)
             for in_flight in in_flights:
-                requests, ideal = in_flight * rounds, in_flight / LATENCY
+                # whole rounds: in a last one that is not full no client could keep the number on their way
+                count, ideal = -(-requests // in_flight) * in_flight, in_flight / LATENCY
+                used = {}
                 for name, run in (("ours", ours), ("openai", theirs)):
-                    seconds, cpu = run(url, requests, in_flight)
+                    seconds, used[name] = run(url, count, in_flight)
                     click.echo(
-                        f"{name:6} {in_flight:4} in flight: {requests / seconds:7.1f} requests/s, "
-                        f"{100 * requests / seconds / ideal:5.1f} % of the ideal, {1000 * cpu / requests:5.2f} ms CPU"
+                        f"{name:6} {in_flight:4} in flight: {count / seconds:7.1f} requests/s, "
+                        f"{100 * count / seconds / ideal:5.1f} % of the ideal, {1000 * used[name] / count:5.2f} ms CPU "
+                        "a request"
                     )
+                click.echo(f"ours / openai at {in_flight}: {used['ours'] / used['openai']:.2f} of the CPU time")
         finally:
             server.terminate()
 

@@ -154,3 +154,4 @@ async def _work_together(lanes: Sequence[Lane], concurrency: int) -> None:
     finally:
         for lane in lanes[:1]:
             lane.run.seconds = time.perf_counter() - started
+            lane.run.tell()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -94,6 +95,7 @@ class Run:
     completion_tokens: int = 0
     cost: float = 0.0
     seconds: float = 0.0
+    tells_at: float = 0.0
 
     @cached_property
     def slots(self) -> asyncio.Semaphore:
@@ -113,10 +115,15 @@ class Run:
         else:
             self.failed[verdict.failure] += 1
             self._watch_failures()
-        seconds = self.bar.format_dict["elapsed"] or 1.0
-        rate = self.completion_tokens / seconds
-        self.bar.set_postfix_str(f"{self.failed.total()} failed, {rate:.0f} tokens/s, {self.cost:.2f} $", refresh=False)
+        if monotonic() >= self.tells_at:
+            self.tell()
         self.bar.update()
+
+    def tell(self) -> None:
+        """Bring the bar's text up to date: as often as it is drawn, for its making costs more than counting does."""
+        self.tells_at = monotonic() + self.bar.mininterval
+        rate = self.completion_tokens / max(monotonic() - self.budget.started, 1e-3)
+        self.bar.set_postfix_str(f"{self.failed.total()} failed, {rate:.0f} tokens/s, {self.cost:.2f} $", refresh=False)
 
     def _watch_failures(self) -> None:
         limits, failed = self.budget.limits, self.failed.total()

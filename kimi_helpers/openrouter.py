@@ -16,6 +16,7 @@ import httpx
 from anyio.from_thread import start_blocking_portal
 
 from kimi_helpers.apis import OPENROUTER, Api, OpenRouterError, api_of, is_loopback, key_for
+from kimi_helpers.connections import StackedConnections, proxy_for
 from kimi_helpers.formats import format_of_model
 from kimi_helpers.prompts import Prompt
 
@@ -92,9 +93,8 @@ def open_client(base_url: str = BASE_URL) -> httpx.AsyncClient:
     headers = {"Accept-Encoding": "identity", "Content-Type": "application/json", **api_of(url).headers}
     if key:
         headers["Authorization"] = f"Bearer {key.get_secret_value()}"
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    trusts = not is_loopback(url)
-    return httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUTS, limits=limits, trust_env=trusts)
+    connections = StackedConnections(None if is_loopback(url) else proxy_for(url))
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUTS, transport=connections)
 
 
 def call_plainly(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kimi_helpers.journal import read_journal
+from kimi_helpers.journal import Exchange, read_journal
 from kimi_helpers.replies import FailureKind
 from kimi_helpers.reply_tables import (
     RAW_COLUMNS,
@@ -27,6 +27,7 @@ __all__ = [
     "find_sources",
     "parquet_columns",
     "parse_raw",
+    "raw_of",
     "read_sources",
     "read_tables",
 ]
@@ -149,7 +150,12 @@ def _from_file(path: Path) -> RawReply:
 
 def _from_journal(path: Path) -> Iterator[RawReply]:
     """Each reply once: attempts that failed before a good one are left out, else the last failure stands."""
-    for exchange in read_journal(path, settled=True):
-        source, sent = f"{path}#{exchange.key[:16]}", exchange.transfer
-        rejected = WRONG_PROVIDER if exchange.failure == FailureKind.WRONG_PROVIDER else None
-        yield RawReply(source, sent.request, sent.status, sent.body, sent.transport_error or rejected)
+    return (raw_of(path, exchange) for exchange in read_journal(path, settled=True))
+
+
+def raw_of(journal: Path, exchange: Exchange) -> RawReply:
+    """An exchange of a journal, unparsed; one that generation has rejected says so."""
+    sent = exchange.transfer
+    rejected = WRONG_PROVIDER if exchange.failure == FailureKind.WRONG_PROVIDER else None
+    source = f"{journal}#{exchange.key[:16]}"
+    return RawReply(source, sent.request, sent.status, sent.body, sent.transport_error or rejected)

@@ -16,8 +16,12 @@ from matplotlib.container import BarContainer
 from kimi_helpers.figures import (
     describe_grades,
     describe_lengths,
+    describe_outcomes,
+    describe_speeds,
     grade_figure,
     length_figure,
+    outcome_figure,
+    speed_figure,
 )
 from kimi_helpers.reconstruction import Grade
 from kimi_helpers.run_record import Verdict
@@ -50,6 +54,29 @@ def test_each_bar_is_as_long_as_its_count() -> None:
         "failed": [(2, 3), (5, 1)],
     }
     assert [text.get_text() for text in axes.texts] == ["", "5", "2", "", "3", "1"]
+
+
+def test_outcomes_are_bars_whatever_their_names() -> None:
+    counts = {"x/int4": {"stop": 3, "$bad": 1, "failed: empty": 0}, "y": {"stop": 0, "failed: empty": 2}}
+    figure = outcome_figure(counts)
+    figure.canvas.draw()
+    bars = {
+        container.get_label(): [bar.get_width() for bar in container]
+        for container in figure.axes[0].containers
+        if isinstance(container, BarContainer)
+    }
+    assert bars == {"stop": [0, 3], r"\$bad": [0, 1], "failed: empty": [2, 0]}
+    assert describe_outcomes(counts) == (
+        "Bars of requests by how they ended. x/int4: 3 stop, 1 $bad; y: 2 failed: empty."
+    )
+
+
+def test_speeds_are_points_and_told_in_words() -> None:
+    seconds = {"x": [0.5, 1.5, 4.25], "silent": []}
+    axes = speed_figure(seconds).axes[0]
+    points = [line.get_xdata() for line in axes.lines if line.get_marker() == "o"]
+    assert [list(map(float, xs)) for xs in points] == [[], [0.5, 1.5, 4.25]]
+    assert describe_speeds(seconds) == "Seconds a reply by endpoint. x: 0.5 to 4.25, median 1.5."
 
 
 def test_hosts_and_grades_are_named_as_they_are() -> None:

@@ -6,7 +6,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from kimi_helpers.generation_report import COLUMNS, by_provider, reply_table
+from kimi_helpers.generation_report import (
+    ATTEMPT_COLUMNS,
+    COLUMNS,
+    attempt_table,
+    by_cost,
+    by_failure,
+    by_provider,
+    by_speed,
+    outcome_counts,
+    reply_table,
+)
 from kimi_helpers.journal import Exchange, Journal
 from kimi_helpers.openrouter import Transfer
 from tests.reply_samples import CALL, chunk, completion, json_body, stream
@@ -91,3 +101,65 @@ def test_an_empty_journal_gives_empty_tables(tmp_path: Path) -> None:
     table = reply_table(written(tmp_path / "journal.sqlite"))
     assert table.dtypes.astype(str).to_dict() == COLUMNS
     assert len(table) == len(by_provider(table)) == 0
+    assert outcome_counts(table) == {}
+    attempts = attempt_table(tmp_path / "journal.sqlite")
+    assert attempts.dtypes.astype(str).to_dict() == ATTEMPT_COLUMNS
+    assert [len(made(attempts)) for made in (by_cost, by_speed, by_failure)] == [0, 0, 0]
+
+
+def timed(
+    key: str, slug: str, seconds: float, failure: str | None, tokens: int | None = None, cost: float | None = None
+) -> Exchange:
+    """An attempt whose first byte came after a quarter of its time; one that timed out had none."""
+    chunks = () if failure == "transport_error" else ((1, int(seconds * 250_000)), (2, int(seconds * 1e6)))
+    status = {None: 200, "http_error": 503}.get(failure)
+    transfer = Transfer(b"{}", status, {}, b"", chunks, "2026-11-29T12:00:00+00:00", seconds, None)
+    return Exchange(key, "d", "p", slug, "m", 0, failure, transfer, 7, tokens, cost)
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> pd.DataFrame:
+    """Two endpoints: one slow to start that is asked again, one that fails for good."""
+    return attempt_table(
+        written(
+            tmp_path / "journal.sqlite",
+            timed("a", "x/int4", 1.0, "http_error"),
+            timed("a", "x/int4", 2.0, None, 100, 0.5),
+            timed("b", "x/int4", 4.0, None, 400, 1.5),
+            timed("c", "y", 8.0, "transport_error"),
+            timed("c", "y", 8.0, "stream_cut", 50, 0.25),
+        )
+    )
+
+
+def test_every_attempt_has_a_row_with_its_times(attempts: pd.DataFrame) -> None:
+    assert attempts["outcome"].tolist() == ["http_error", "reply", "reply", "transport_error", "stream_cut"]
+    assert attempts["first_byte_seconds"].fillna(-1).tolist() == [0.25, 0.5, 1.0, -1, 2.0]
+    assert attempts["status"].fillna(-1).tolist() == [503, 200, 200, -1, -1]
+
+
+def test_dollars_without_a_reply_are_told_apart(attempts: pd.DataFrame) -> None:
+    costs = by_cost(attempts)
+    assert costs["dollars"].to_dict() == {"x/int4": 2.0, "y": 0.25}
+    assert costs["of them without a reply"].to_dict() == {"x/int4": 0.0, "y": 0.25}
+    # 2 dollars for 500 tokens; of the other endpoint no token is of a reply
+    assert costs["dollars per million of them"].fillna(-1).to_dict() == {"x/int4": 4000.0, "y": -1}
+
+
+def test_speed_is_of_replies_alone(attempts: pd.DataFrame) -> None:
+    (row,) = by_speed(attempts).itertuples()
+    # 100 tokens in 2 s and 400 in 4 s; nine tenths of the way from 2 s to 4 s
+    assert tuple(row) == ("x/int4", 2, 0.75, 3.0, 3.8, 75.0)
+
+
+def test_failures_that_a_later_attempt_made_good_are_told_apart(attempts: pd.DataFrame) -> None:
+    failures = by_failure(attempts)
+    assert failures["attempts"].to_dict() == {"http_error": 1, "stream_cut": 1, "transport_error": 1}
+    assert failures["got a reply after all"].to_dict() == {"http_error": 1, "stream_cut": 0, "transport_error": 0}
+    assert failures["status"].to_dict() == {"http_error": "503 1", "stream_cut": "", "transport_error": ""}
+    assert failures["dollars"].to_dict() == {"http_error": 0.0, "stream_cut": 0.25, "transport_error": 0.0}
+
+
+def test_requests_are_counted_by_how_they_ended(table: pd.DataFrame) -> None:
+    (counts,) = outcome_counts(table).values()
+    assert counts == {"stop": 2, "tool_calls": 1, "length": 1, "failed: http_error": 1, "failed: stream_cut": 1}
