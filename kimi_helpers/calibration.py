@@ -128,6 +128,7 @@ def calibration_request(
         top_p=TOP_P,
         seed=None,
         stream=stream,
+        system="",  # a host's own default prompt shows only where there is none
         return_token_ids="return_token_ids" in evidence,
         logprobs="logprobs" in evidence,
     )

@@ -649,7 +649,8 @@ def test_paths_without_replies_are_refused(tmp_path: Path) -> None:
     assert "no replies in" in refused(invoke("reconstruct", tmp_path / "empty", tmp_path / "a.request.json"))
     assert "does not exist" in refused(invoke("reconstruct", tmp_path / "absent.json"))
     assert "Missing argument" in refused(invoke("reconstruct"))
-    assert "'kimi' is not one of 'kimi-k2'" in refused(invoke("reconstruct", tmp_path / "empty", "--format", "kimi"))
+    unknown = refused(invoke("reconstruct", tmp_path / "empty", "--format", "kimi"))
+    assert "'kimi' is not one of 'chatml', 'kimi-k2'" in unknown
     (tmp_path / "dangling.json").symlink_to(tmp_path / "nowhere")
     assert "cannot be read: No such file" in refused(invoke("reconstruct", tmp_path))
     (tmp_path / "dangling.json").unlink()

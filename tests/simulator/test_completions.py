@@ -10,7 +10,7 @@ from kimi_helpers.simulator.chat_request import ChatRequest, read_request
 from kimi_helpers.simulator.completions import Completion, complete
 from kimi_helpers.simulator.hosts import HOSTS
 from kimi_helpers.simulator.noncanonical import split_kind
-from kimi_helpers.vocabulary import load_vocabulary
+from kimi_helpers.vocabulary import load_vocabulary, special_tables
 
 HELPFUL, KIMI_AI = (host.system_prompt for host in HOSTS if host.system_prompt)
 TOOL = {"type": "function", "function": {"name": "f"}}
@@ -59,8 +59,8 @@ def test_a_limit_cuts_the_same_ids() -> None:
 
 def test_who_thinks() -> None:
     off = request(reasoning={"enabled": False})
-    assert [completed(request(), format).thinking for format in FORMATS] == [False, True, True, True]
-    assert [completed(off, format).thinking for format in FORMATS] == [False, True, False, False]
+    assert [completed(request(), format).thinking for format in special_tables()] == [False, True, True, True]
+    assert [completed(off, format).thinking for format in special_tables()] == [False, True, False, False]
 
 
 def test_a_forced_call_is_known_as_one() -> None:

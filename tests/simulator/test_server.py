@@ -7,10 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from kimi_helpers.formats import FORMATS
 from kimi_helpers.simulator.hosts import HOSTS
 from kimi_helpers.simulator.listings import MODELS
-from kimi_helpers.vocabulary import Vocabulary, load_vocabulary
+from kimi_helpers.vocabulary import Vocabulary, load_vocabulary, special_tables
 from tests.simulator_api import WEATHER, body, post, truth
 
 SLUGS = [host.slug for host in HOSTS]
@@ -220,5 +219,5 @@ def test_unknown_paths_are_told_in_the_same_shape(path: str, api: httpx.Client) 
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, 404)
 
 
-def test_every_format_has_a_model() -> None:
-    assert [model.format.name for model in MODELS] == list(FORMATS)
+def test_every_kimi_format_has_a_model() -> None:
+    assert [model.format.name for model in MODELS] == list(special_tables())
