@@ -46,6 +46,7 @@ WEIGHTS = {
     Verdict.impossible: 2,
 }
 # A stack stays open unless it weighs this much more than the best.
+FEW_CALLS = 10
 MARGIN = 3
 NO_STRIPS: Strips = frozenset()
 TRANSPORTS: tuple[Transport, ...] = ("json", "sse")
@@ -299,7 +300,8 @@ def _changes(stack: ServingStack) -> int:
 def _id_rules(witnesses: Sequence[Witness]) -> tuple[tuple[IdRule, ...], list[Witness]]:
     """The id rules that the calls leave open, and the replies whose ids are of that form.
 
-    The model's own ids are `functions.NAME:INDEX`. It gets a few wrong, so the form of nine in ten calls decides.
+    The model's own ids are `functions.NAME:INDEX`. It gets a few wrong, so the form of nine in ten calls decides; of
+    fewer than ten calls one that it got wrong may be most, so that all may be as sampled.
     """
     forms = Counter(form for witness in witnesses for form in _forms(witness))
     if not forms:
@@ -307,7 +309,9 @@ def _id_rules(witnesses: Sequence[Witness]) -> tuple[tuple[IdRule, ...], list[Wi
     form, number = forms.most_common(1)[0]
     if number < 0.9 * forms.total():
         return ID_RULES, list(witnesses)
-    return (_RULE_OF_FORM[form],), [witness for witness in witnesses if set(_forms(witness)) <= {form}]
+    rule = _RULE_OF_FORM[form]
+    rules: tuple[IdRule, ...] = (rule,) if rule == "sampled" or forms.total() >= FEW_CALLS else (rule, "sampled")
+    return rules, [witness for witness in witnesses if set(_forms(witness)) <= {form}]
 
 
 def ids_of(inference: Inference) -> tuple[int, int]:
