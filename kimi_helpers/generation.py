@@ -27,6 +27,9 @@ from kimi_helpers.targets import Target, find_targets
 
 __all__ = ["Limits", "Retries", "RunStopped", "Settings", "Summary", "generate", "run_generation"]
 
+# While a worker waits for the disk its place would stand empty: one more worker for so many takes it meanwhile.
+WORKERS_A_SPARE = 4
+
 
 async def generate(
     prompts: Iterable[Prompt],
@@ -146,7 +149,7 @@ async def _work_together(lanes: Sequence[Lane], concurrency: int) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             for lane in lanes:
-                for _ in range(concurrency):
+                for _ in range(concurrency + concurrency // WORKERS_A_SPARE):
                     group.create_task(lane.work())
     except ExceptionGroup as errors:
         # A journal that cannot be written ends all workers: the first error says all there is to say.

@@ -235,14 +235,14 @@ class Lane:
                 billed = billed_cost(target, transfer, verdict, worst)
             finally:
                 run.budget.settle(worst, billed)
+            if verdict.stop and not run.failed_because:
+                run.failed_because = verdict.stop
+                run.stop()
             if verdict.is_refusal:
                 self.pace.refused(began, min(verdict.retry_after, run.retries.longest_wait))
             else:
                 self.pace.answered()
         await run.commits.add(self._exchange(key, job, transfer, verdict))
-        if verdict.stop and not run.failed_because:
-            run.failed_because = verdict.stop
-            run.stop()
         return verdict
 
     def _exchange(self, key: str, job: Job, transfer: Transfer, verdict: AttemptVerdict) -> Exchange:

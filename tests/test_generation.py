@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -18,7 +18,7 @@ import pytest
 from starlette.responses import Response
 
 from kimi_helpers.generation import Limits, Retries, RunStopped, Settings, Summary, generate, run_generation
-from kimi_helpers.journal import JournalError, read_journal
+from kimi_helpers.journal import Exchange, Journal, JournalError, read_journal
 from kimi_helpers.openrouter import OpenRouterError, open_client
 from kimi_helpers.prompts import Prompt
 from kimi_helpers.replies import Failure, FailureKind
@@ -461,3 +461,24 @@ def test_too_many_failures_stop_the_run(tmp_path: Path) -> None:
 
     with pytest.raises(RunStopped, match="5 of 5 requests failed, 5 of them with http_error"):
         run(refuse, prompts(*"abcdefgh"), tmp_path / "j.sqlite", limits=Limits(failures_after=5), concurrency=1)
+
+
+def test_a_place_is_not_empty_while_the_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_many = Journal.add_many
+    fifth = threading.Event()
+    waited: list[bool] = []
+
+    def slow(self: Journal, exchanges: Sequence[Exchange]) -> list[bool]:
+        waited.append(fifth.wait(10))
+        return add_many(self, exchanges)
+
+    async def answer(fields: dict[str, Any], before: int) -> Response:
+        if text_of(fields) == "e":
+            fifth.set()
+        return await greet(fields, before)
+
+    monkeypatch.setattr(Journal, "add_many", slow)
+    summary, texts = run(answer, prompts(*"abcde"), tmp_path / "j.sqlite", concurrency=4)
+    # the first four are not written yet when the fifth is asked
+    assert waited[0]
+    assert (summary.finished, sorted(texts)) == (5, [*"abcde"])
