@@ -45,8 +45,8 @@ WEIGHTS = {
     Verdict.miscounted: 1,
     Verdict.impossible: 2,
 }
-# A stack stays open unless it weighs this much more than the best.
 FEW_CALLS = 10
+# A stack stays open unless it weighs this much more than the best.
 MARGIN = 3
 NO_STRIPS: Strips = frozenset()
 TRANSPORTS: tuple[Transport, ...] = ("json", "sse")
@@ -301,7 +301,7 @@ def _id_rules(witnesses: Sequence[Witness]) -> tuple[tuple[IdRule, ...], list[Wi
     """The id rules that the calls leave open, and the replies whose ids are of that form.
 
     The model's own ids are `functions.NAME:INDEX`. It gets a few wrong, so the form of nine in ten calls decides; of
-    fewer than ten calls one that it got wrong may be most, so that all may be as sampled.
+    fewer than ten calls one from which it left out `functions.` may be most, so that all may be as sampled.
     """
     forms = Counter(form for witness in witnesses for form in _forms(witness))
     if not forms:
@@ -310,7 +310,7 @@ def _id_rules(witnesses: Sequence[Witness]) -> tuple[tuple[IdRule, ...], list[Wi
     if number < 0.9 * forms.total():
         return ID_RULES, list(witnesses)
     rule = _RULE_OF_FORM[form]
-    rules: tuple[IdRule, ...] = (rule,) if rule == "sampled" or forms.total() >= FEW_CALLS else (rule, "sampled")
+    rules: tuple[IdRule, ...] = (rule, "sampled") if rule == "bare" and forms.total() < FEW_CALLS else (rule,)
     return rules, [witness for witness in witnesses if set(_forms(witness)) <= {form}]
 
 
