@@ -110,6 +110,8 @@ def layouts(
     """Every layout that the stack can have returned as this reply, plainest first."""
     if hides_start(reply, stack, asked):
         return
+    if format.opening_think == "model":  # it thinks whatever the request says
+        asked = replace(asked, thinking=None)
     for body, usual in _bodies(reply, vocabulary, format, stack, asked):
         parts = _with_sources(body, reply, stack, asked)
         if parts is None:

@@ -315,7 +315,7 @@ def returned(
         host: its name.
     """
     ids, vocabulary = completion.ids, completion.vocabulary
-    sides = stack.strips("sse" if streamed else "json", completion.thinking)
+    sides = stack.strips("sse" if streamed else "json", completion.thinking or completion.thinks)
     text = _decoded(ids, vocabulary, stack.blanks)
     if "text start" in sides and completion.thinks:
         text = text.removeprefix(BEGIN_THINK)  # parsers that strip the whole text take it away first
@@ -378,7 +378,7 @@ END = ("", "\n", "\n\n", " ", "\n\n\n", "  ", " \n", "\r\n")
 def losses(completion: Completion, stack: ServingStack, streamed: bool, keeps_open: bool = True) -> list[str]:
     """Why the ids of a completion are not among the readings of what the stack made of them; empty where they are."""
     ids, vocabulary = completion.ids, completion.vocabulary
-    sides = stack.strips("sse" if streamed else "json", completion.thinking)
+    sides = stack.strips("sse" if streamed else "json", completion.thinking or completion.thinks)
     raw = _parsed(_decoded(ids, vocabulary, False), stack, completion.thinks, keeps_open and not stack.drops_open_calls)
     typed = _ordinary_texts(ids, vocabulary)
     found = []

@@ -182,6 +182,18 @@ def test_a_parser_that_drops_open_calls_returned_a_closed_one() -> None:
     assert all(lost.vocabulary.special_id("<|tool_call_end|>") in reading.token_ids for reading in read.candidates)
 
 
+def test_a_model_that_always_thinks_is_stripped_though_the_request_says_off() -> None:
+    """K2-Thinking opens its own think section, so a host that strips with thinking on strips its reply."""
+    kimi, format = load_vocabulary(format="kimi-k2-thinking"), FORMATS["kimi-k2-thinking"]
+    stack = replace(known_stacks()["stripped"], strips_thinking_only=True)
+    outcome = returned(replace(LAST, format="kimi-k2-thinking", thinking=False, reasoning=(" Paris",)), stack, False)
+    assert outcome
+    assert outcome.reasoning == "Paris"
+    read = reconstruct(outcome, kimi, format, fixed(stack), Asked(thinking=False))
+    assert read.grade is Grade.exact_ambiguous
+    assert {kimi.decode(reading.token_ids[1:2].tolist()) for reading in read.candidates} >= {" Paris", "Paris"}
+
+
 def test_the_forward_model_by_hand() -> None:
     """What tests the inverse is itself tested: a turn with a call through four stacks, written out."""
     completion = replace(LAST, content=("ok\n",), calls=(CALL,))
