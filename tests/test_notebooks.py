@@ -3,6 +3,7 @@
 # mypy: disable-error-code="no-untyped-call"
 
 import ast
+import json
 import re
 import subprocess
 from itertools import pairwise
@@ -152,7 +153,7 @@ def test_plain_papermill_runs_it_as_the_readme_says(path: Path, tmp_path: Path) 
         line.replace("04_reconstruction.ipynb", path.name).replace("out.ipynb", str(tmp_path / "out.ipynb")).split()
     )
     given = {"out": str(tmp_path / "made")} | known_pipeline().smallest.get(path.stem, {})
-    options = [part for name, value in given.items() for part in ("-p", name, str(value))]
+    options = ["-y", json.dumps(given)]  # -p makes a text of a list
     done = subprocess.run(
         [*command, *options, "--no-progress-bar"], cwd=ROOT, capture_output=True, text=True, check=False
     )
